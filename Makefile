@@ -1,0 +1,56 @@
+# Every target prepares .venv first (tools/venv.py): minutes the first time, nothing afterwards.
+# Options:  PYTHON=python3.12  the interpreter to build .venv with
+#           WORKERS=8          parallel test processes
+#           BURES_DATA=DIR     real data for the tests that use it; they skip without
+
+WORKERS ?= 2
+BIN := .venv/bin
+
+# Without PYTHON=, a .venv that works is kept, whatever its version.
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(shell $(BIN)/python -I -S -c pass 2>/dev/null && echo $(BIN)/python || echo python3)
+endif
+
+.PHONY: help demo test test-slow lint format bench docs clean distclean venv
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: venv ## run the example that shows a conditional shift
+	$(BIN)/python examples/conditional_shift.py
+
+# One thread per process, so that parallel tests do not compete for the cores.
+test: lint ## lint, then run the tests and the doctests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+# Exit status 5: no test is marked slow.
+test-slow: venv ## run the tests marked slow, one after another
+	$(BIN)/python -m pytest -m slow || [ $$? -eq 5 ]
+
+lint: venv ## check style, formatting, types and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: venv ## format the code and fix what can be fixed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: venv ## measure speed and memory beside other libraries
+	$(BIN)/python -m benchmarks
+
+docs: ## build the documentation into docs/_build/html
+	@$(PYTHON) tools/venv.py --extras dev,docs
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+clean: ## remove build products and caches, keep .venv
+	rm -rf build dist docs/_build docs/auto_examples docs/generated
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -path ./.venv -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+distclean: clean ## remove .venv as well
+	rm -rf .venv
+
+venv:
+	@$(PYTHON) tools/venv.py
