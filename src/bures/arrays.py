@@ -1,0 +1,209 @@
+"""The one boundary between NumPy and torch, and the checks every public function makes on its arguments.
+
+Every metric is written once, in torch. A NumPy caller's arrays become float64 tensors on the way in (without a copy
+where the dtype allows) and the result becomes a Python float on the way out; a torch caller keeps dtype, device and
+autograd graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = [
+    "Array",
+    "Scalar",
+    "as_feature_pair",
+    "as_result",
+    "as_sample_weight",
+    "check_choice",
+    "check_finite",
+    "check_positive",
+    "checks_values",
+    "describe",
+    "full_precision",
+    "is_tensor_call",
+    "numpy_to_tensor",
+]
+
+Array: TypeAlias = Any
+"""What a caller may pass: a torch tensor, a NumPy array, or what ``numpy.asarray`` reads (lists, pandas objects)."""
+
+Scalar: TypeAlias = Any
+"""What a metric returns: a Python float for NumPy input, a 0-d tensor for torch input."""
+
+
+def is_tensor_call(**arrays: Array) -> bool:
+    """Whether the caller speaks torch; an error where torch and NumPy numbers are mixed.
+
+    Lists and arrays of strings (class names, say) have no torch form and are allowed beside tensors.
+    """
+    tensors = {name: value for name, value in arrays.items() if isinstance(value, Tensor)}
+    if not tensors:
+        return False
+    first = next(iter(tensors))
+    for name, value in arrays.items():
+        if _is_numeric_array(value):
+            raise TypeError(
+                f"{first} is a torch tensor but {name} is a {type(value).__name__}; "
+                "pass all arrays as torch tensors or all as NumPy arrays"
+            )
+    for name, tensor in tensors.items():
+        if tensor.device != tensors[first].device:
+            raise ValueError(
+                f"{first} is on device {tensors[first].device} but {name} is on {tensor.device}; "
+                "move all tensors to one device with .to(device)"
+            )
+    return True
+
+
+def _is_numeric_array(value: Array) -> bool:
+    dtype = getattr(value, "dtype", None)
+    return isinstance(dtype, np.dtype) and dtype.kind in "biufc"
+
+
+def as_feature_pair(xs: Array, xt: Array, *, names: tuple[str, str] = ("xs", "xt")) -> tuple[Tensor, Tensor]:
+    """Read two samples as floating-point matrices (n, d) and (m, d) of one dtype.
+
+    NumPy input becomes float64. Torch input keeps its dtype, but half precisions are computed in float32: a distance
+    in bfloat16 would keep three digits. A vector is a sample of one feature.
+    """
+    if isinstance(xs, Tensor) != isinstance(xt, Tensor):
+        kinds = [f"{name} is a {type(value).__name__}" for name, value in zip(names, (xs, xt), strict=True)]
+        raise TypeError(f"{kinds[0]} but {kinds[1]}; pass both as torch tensors or both as NumPy arrays")
+    s, t = _as_matrix(names[0], xs), _as_matrix(names[1], xt)
+    if s.shape[1] != t.shape[1]:
+        raise ValueError(
+            f"{names[0]} has {s.shape[1]} features but {names[1]} has {t.shape[1]}; "
+            "both samples must have the same number of columns"
+        )
+    dtype = torch.promote_types(s.dtype, t.dtype)
+    return s.to(dtype), t.to(dtype)
+
+
+def _as_matrix(name: str, value: Array) -> Tensor:
+    x = value if isinstance(value, Tensor) else numpy_to_tensor(name, value)
+    if x.is_complex():
+        raise TypeError(f"{name} has dtype {x.dtype}; accepted are real floating-point and integer dtypes")
+    if x.ndim == 1:
+        x = x.unsqueeze(1)
+    if x.ndim != 2:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; accepted is (n_samples, n_features)")
+    if x.shape[0] == 0 or x.shape[1] == 0:
+        raise ValueError(f"{name} is empty (shape {tuple(x.shape)}); at least one sample and one feature are needed")
+    if not x.is_floating_point():
+        x = x.to(torch.get_default_dtype())
+    elif x.dtype.itemsize < 4:
+        x = x.float()
+    check_finite(name, x)
+    return x
+
+
+def numpy_to_tensor(name: str, value: Array) -> Tensor:
+    """Read anything NumPy reads as a float64 tensor; memory is shared where dtype and layout allow."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind == "c":
+            raise TypeError("it holds complex numbers")
+        # torch cannot wrap a byte-swapped or negatively strided array, and warns about a read-only one: copy these.
+        array = np.require(array, dtype=np.float64, requirements=["C", "W"])
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name} could not be read as an array of real numbers: {error}; accepted are NumPy arrays, "
+            f"torch tensors, lists and pandas objects of numbers, got {describe(value)}"
+        ) from error
+    return torch.from_numpy(array)
+
+
+def describe(value: object) -> str:
+    """Name a value in a message: its type, and its shape and dtype where it has them."""
+    parts = [type(value).__name__]
+    if (shape := getattr(value, "shape", None)) is not None:
+        parts.append(f"of shape {tuple(shape)}")
+    if (dtype := getattr(value, "dtype", None)) is not None:
+        parts.append(f"and dtype {dtype}")
+    return " ".join(parts)
+
+
+def checks_values() -> bool:
+    """Whether the values of tensors may be looked at now.
+
+    Looking at a value breaks the graph that ``torch.compile`` traces and is forbidden while a CUDA graph is captured;
+    there, shapes and dtypes are still checked and values are not.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+def check_finite(name: str, x: Tensor) -> None:
+    """Raise if ``x`` has NaN or infinite entries, saying how many rows and which is the first."""
+    if not checks_values():
+        return
+    finite = torch.isfinite(x.detach())
+    if bool(finite.all()):
+        return
+    bad = (~finite).reshape(x.shape[0], -1).any(dim=1).nonzero().flatten()
+    raise ValueError(
+        f"{name} contains NaN or infinity in {bad.numel()} of {x.shape[0]} rows (first: row {int(bad[0])}); "
+        "remove or impute these samples"
+    )
+
+
+def check_choice(name: str, value: object, choices: Collection[str], *, alternatives: str = "") -> None:
+    """Raise unless ``value`` is one of the names in ``choices``."""
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name}={value!r} is unknown; accepted are {listed}{alternatives}")
+
+
+def check_positive(name: str, value: object, *, alternatives: str = "") -> float:
+    """Return ``value`` as a float; raise unless it is one positive finite number."""
+    accepted = f"accepted is a positive number{alternatives}"
+    if isinstance(value, (bool, str)):
+        raise TypeError(f"{name}={value!r} is not a number; {accepted}")
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} is a {describe(value)}; {accepted}") from error
+    if not (number > 0 and math.isfinite(number)):
+        raise ValueError(f"{name}={number!r} is out of range; {accepted}")
+    return number
+
+
+def as_sample_weight(name: str, weight: Array | None, n: int, like: Tensor) -> Tensor:
+    """Read n non-negative sample weights with a positive sum; returned in float64, summing to one.
+
+    None means equal weights.
+    """
+    if weight is None:
+        return torch.full((n,), 1.0 / n, dtype=torch.float64, device=like.device)
+    w = weight if isinstance(weight, Tensor) else numpy_to_tensor(name, weight)
+    if w.shape != (n,):
+        raise ValueError(f"{name} has shape {tuple(w.shape)}; accepted is one weight per sample, shape ({n},)")
+    w = w.detach().to(device=like.device, dtype=torch.float64)
+    check_finite(name, w)
+    if checks_values():
+        if bool((w < 0).any()):
+            raise ValueError(f"{name} contains the negative weight {float(w.min())!r}; accepted are weights >= 0")
+        if not bool(w.max() > 0):
+            raise ValueError(f"{name} is zero for every sample; at least one weight must be positive")
+    w = w / w.max()
+    return w / w.sum()
+
+
+def as_result(value: Tensor, tensor_call: bool) -> Scalar:
+    """Hand a 0-d tensor back in the caller's language."""
+    return value if tensor_call else float(value)
+
+
+def full_precision(x: Array) -> AbstractContextManager[Any]:
+    """Switch autocast off on the device of ``x``: distances and spectra need float32 at the least."""
+    device = x.device.type if isinstance(x, Tensor) else "cpu"
+    return torch.autocast(device_type=device, enabled=False)

@@ -1,0 +1,262 @@
+r"""The matrix B of one domain (Proposition 4) and a factor of it, built from labels and sample weights.
+
+With weights :math:`w`, :math:`\sum w = 1`, :math:`q = \sqrt w`, :math:`D = \mathrm{diag}(q)` and
+:math:`H = I - q q^\top`, the label Gram matrix is :math:`G_Y = H D K_Y D H` and
+
+.. math:: B = \varepsilon (G_Y + \varepsilon I)^{-1} = C C^\top .
+
+Equal weights give the paper's formulas. A factor offers the two things the distance needs: the matrix
+:math:`A = D H B H D`, so that :math:`\mathrm{tr} R = \langle K_X, A \rangle`, and the product
+:math:`C^\top H D X`. Which factor :math:`C` is used does not matter to the nuclear norm: hard classes take a
+symmetric root of low rank, other labels a Cholesky factor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from bures.arrays import check_choice, check_positive, checks_values
+from bures.kernels import Bandwidth, Kernel, evaluate_callable, median, upper_triangle
+from bures.labels import Labels
+
+__all__ = [
+    "LABEL_BANDWIDTH_RULES",
+    "Factor",
+    "LabelKernel",
+    "UnconditionalFactor",
+    "check_eps",
+    "label_kernel",
+    "resolve_eps",
+]
+
+LABEL_BANDWIDTH_RULES = ("mean", "median")
+
+AUTO_EPS_SHARE = 0.15
+"""``eps="auto"`` is this share of (1 - a) / K, the variance of the label features along one class.
+
+B then keeps 0.15 / 1.15 = 13 % of the between-class variance whatever the number of classes: what the paper's 1e-2
+gives at ten classes.
+"""
+
+
+class Factor(Protocol):
+    """What the distance needs to know of one domain's labels and weights."""
+
+    def trace_weights(self, dtype: torch.dtype) -> Tensor:
+        """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
+
+    def apply(self, block: Tensor) -> Tensor:
+        """The product of C^T H D with a block (n, k)."""
+
+
+@dataclass(frozen=True)
+class UnconditionalFactor:
+    """B = I: the covariance operator itself, for kernel Bures."""
+
+    weights: Tensor
+
+    def trace_weights(self, dtype: torch.dtype) -> Tensor:
+        """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
+        w = self.weights
+        return (torch.diag(w) - torch.outer(w, w)).to(dtype)
+
+    def apply(self, block: Tensor) -> Tensor:
+        """The product of H D with a block (n, k)."""
+        q = self.weights.sqrt().to(block.dtype)[:, None]
+        scaled = q * block
+        return scaled - q @ (q.T @ scaled)
+
+
+@dataclass(frozen=True)
+class LowRankFactor:
+    """Hard classes. With F = sqrt(contrast) H D Y (n, K), B and its root are the identity less a matrix of rank K."""
+
+    weights: Tensor
+    features: Tensor  # F
+    residual_core: Tensor  # (F^T F + eps I)^-1, so that B = I - F core F^T
+    root_core: Tensor  # the same for the symmetric square root of B
+
+    @classmethod
+    def build(cls, weights: Tensor, membership: Tensor, contrast: Tensor, eps: Tensor) -> LowRankFactor:
+        """Label side of O(n K^2), in float64."""
+        frequency = weights @ membership
+        features = contrast.sqrt() * weights.sqrt()[:, None] * (membership - frequency)
+        values, vectors = torch.linalg.eigh(contrast * (torch.diag(frequency) - torch.outer(frequency, frequency)))
+        values = values.clamp_min(0)
+        residual = 1 / (values + eps)
+        # 1 - sqrt(eps / (s + eps)) over s, written so that nothing is divided by a vanishing s.
+        root = residual / (1 + (eps * residual).sqrt())
+        return cls(weights, features, (vectors * residual) @ vectors.T, (vectors * root) @ vectors.T)
+
+    def trace_weights(self, dtype: torch.dtype) -> Tensor:
+        """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
+        w, scaled = self.weights, self.weights.sqrt()[:, None] * self.features
+        return (torch.diag(w) - torch.outer(w, w) - scaled @ self.residual_core @ scaled.T).to(dtype)
+
+    def apply(self, block: Tensor) -> Tensor:
+        """The product of B^(1/2) H D with a block (n, k)."""
+        q = self.weights.sqrt()[:, None]
+        # q is orthogonal to F, so centring and the root are one projection of rank K + 1.
+        left = torch.cat([q, self.features @ self.root_core], dim=1).to(block.dtype)
+        right = torch.cat([q, self.features], dim=1).to(block.dtype)
+        scaled = q.to(block.dtype) * block
+        return scaled - left @ (right.T @ scaled)
+
+
+@dataclass(frozen=True)
+class CholeskyFactor:
+    """Any label kernel: C = sqrt(eps) L^-T with L L^T = G_Y + eps I, factorised in float64."""
+
+    weights: Tensor
+    cholesky: Tensor
+    eps: Tensor
+
+    @classmethod
+    def build(cls, weights: Tensor, gram: Tensor, eps: Tensor, *, argument: str) -> CholeskyFactor:
+        """Label side of O(n^3), in float64."""
+        q = weights.sqrt()
+        scaled = q[:, None] * gram * q
+        centred = scaled - torch.outer(q, q @ scaled)
+        centred = centred - torch.outer(centred @ q, q)
+        centred = (centred + centred.T) / 2
+        cholesky, info = torch.linalg.cholesky_ex(centred + eps * torch.eye(len(q), dtype=q.dtype, device=q.device))
+        if checks_values() and int(info) != 0:
+            smallest = float(torch.linalg.eigvalsh(centred)[0])
+            raise ValueError(
+                f"the label kernel of {argument} is not positive semi-definite (smallest eigenvalue {smallest:.3g} "
+                f"at eps={float(eps):.3g}); pass another label_kernel"
+            )
+        return cls(weights, cholesky, eps)
+
+    def trace_weights(self, dtype: torch.dtype) -> Tensor:
+        """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
+        residual = self.eps * torch.cholesky_inverse(self.cholesky)
+        q = self.weights.sqrt()
+        # B q = q, so H B H = B - q q^T.
+        return (q[:, None] * (residual - torch.outer(q, q)) * q).to(dtype)
+
+    def apply(self, block: Tensor) -> Tensor:
+        """The product of sqrt(eps) L^-1 H D with a block (n, k)."""
+        q = self.weights.sqrt().to(block.dtype)[:, None]
+        scaled = q * block
+        centred = scaled - q @ (q.T @ scaled)
+        lower = (self.cholesky / self.eps.sqrt()).to(block.dtype)
+        solved: Tensor = torch.linalg.solve_triangular(lower, centred, upper=False)
+        return solved
+
+
+@dataclass(frozen=True)
+class LabelKernel:
+    """A kernel on one domain's labels, with its bandwidth fixed.
+
+    ``contrast`` is k(y, y) - k(y, y') for two different classes, MATH's 1 - a; None where there are no classes.
+    """
+
+    labels: Labels
+    weights: Tensor
+    kernel: Kernel
+    bandwidth: Tensor | None
+    contrast: Tensor | None
+    argument: str
+    numpy_callable: bool
+
+    def factor(self, eps: Tensor) -> Factor:
+        """B and its factor; hard classes under a named kernel take the low-rank path."""
+        if self.labels.kind == "hard" and self.contrast is not None:
+            return LowRankFactor.build(self.weights, self.labels.membership(), self.contrast, eps)
+        return CholeskyFactor.build(self.weights, self.gram(), eps, argument=self.argument)
+
+    def gram(self, rows: Tensor | None = None) -> Tensor:
+        """Kernel values (k, n) between ``rows`` (by default the labels themselves) and the labels, in float64."""
+        own = self.labels.rows()
+        other = own if rows is None else rows
+        if callable(self.kernel):
+            return evaluate_callable(
+                self.kernel, other, own, name="label_kernel", numpy_callable=self.numpy_callable
+            ).detach()
+        if self.kernel == "linear":
+            return other @ own.T
+        assert self.bandwidth is not None
+        if self.kernel == "gaussian":
+            return torch.exp(-_direct_distances(other, own, 2).square() / self.bandwidth)
+        return torch.exp(-_direct_distances(other, own, 1) / self.bandwidth.sqrt())
+
+
+def label_kernel(
+    labels: Labels,
+    weights: Tensor,
+    *,
+    kernel: Kernel,
+    bandwidth: Bandwidth,
+    argument: str,
+    numpy_callable: bool = False,
+) -> LabelKernel:
+    """Fix the bandwidth of a kernel on one domain's labels, within that domain.
+
+    Pairs of a source and a target label never enter, so renaming one domain's classes changes nothing.
+    """
+    if callable(kernel):
+        return LabelKernel(labels, weights, kernel, None, None, argument, numpy_callable)
+    has_classes = labels.n_classes is not None
+    if kernel == "linear":
+        contrast = torch.ones((), dtype=torch.float64, device=weights.device) if has_classes else None
+        return LabelKernel(labels, weights, kernel, None, contrast, argument, numpy_callable)
+    power = 2 if kernel == "gaussian" else 1
+    sigma2 = _label_sigma2(labels, weights, bandwidth, power)
+    # Different one-hot rows are at squared Euclidean distance 2 and at L1 distance 2.
+    contrast = -torch.expm1(-2 / (sigma2 if power == 2 else sigma2.sqrt())) if has_classes else None
+    return LabelKernel(labels, weights, kernel, sigma2, contrast, argument, numpy_callable)
+
+
+def _label_sigma2(labels: Labels, weights: Tensor, bandwidth: Bandwidth, power: int) -> Tensor:
+    if not isinstance(bandwidth, str):
+        return torch.as_tensor(float(bandwidth), dtype=torch.float64, device=weights.device)
+    tiny = torch.finfo(torch.float64).tiny
+    if labels.kind == "hard" and bandwidth == "mean":
+        frequency = weights @ labels.membership()
+        mean = 2 * (1 - frequency.square().sum())
+        return (mean if power == 2 else mean.square()).clamp_min(tiny ** (1 / 2))
+    rows = labels.rows()
+    distances = _direct_distances(rows, rows, power) ** power
+    mean = weights @ distances @ weights
+    if bandwidth == "median":
+        present = weights > 0
+        pairs = upper_triangle(distances[present][:, present])
+        if pairs.numel():
+            middle = median(pairs)
+            mean = torch.where(middle > 0, middle, mean)
+    # Differences below the rounding of the labels are noise: collapsed predictions count as equal, not as a pattern.
+    noise = 2 * max(labels.resolution, torch.finfo(torch.float64).eps) * rows.abs().amax()
+    sigma2 = mean.clamp_min(noise**power).clamp_min(tiny ** (1 / 2))
+    return sigma2 if power == 2 else sigma2.square().clamp_min(tiny)
+
+
+def _direct_distances(x: Tensor, y: Tensor, p: int) -> Tensor:
+    """Distances by differences, entry by entry: the matrix-product form is noise where labels almost agree."""
+    return torch.cdist(x, y, p=float(p), compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def check_eps(eps: object) -> None:
+    """Raise unless ``eps`` is "auto" or a positive number."""
+    if isinstance(eps, str):
+        check_choice("eps", eps, ("auto",), alternatives=", or a positive number")
+    else:
+        check_positive("eps", eps, alternatives=" or 'auto'")
+
+
+def resolve_eps(eps: str | float, source: LabelKernel, target: LabelKernel) -> Tensor:
+    """The regulariser as a number: given, or in proportion to the label variance of one class."""
+    device = source.weights.device
+    if not isinstance(eps, str):
+        return torch.as_tensor(float(eps), dtype=torch.float64, device=device)
+    if source.contrast is None or target.contrast is None:
+        raise ValueError(
+            "eps='auto' needs classes and a named label kernel, as it scales with the number of classes; "
+            "pass a positive number for a continuous conditioning variable or a label_kernel function"
+        )
+    n_classes = source.labels.n_classes or 1
+    return AUTO_EPS_SHARE * (source.contrast + target.contrast) / (2 * n_classes)

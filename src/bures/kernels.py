@@ -1,0 +1,282 @@
+"""Kernels on features, the bandwidth rules, and the three Gram blocks of two samples.
+
+Two facts make the blocks accurate in float32, and both hold for every distance in this package. A common shift of
+both samples changes nothing, so the pooled mean is subtracted before squared distances are formed by matrix products.
+And a constant added to a kernel changes nothing after centring, so the Gaussian and Laplacian blocks hold ``k - 1``,
+computed with ``expm1``: for a wide kernel ``k`` itself would lose the digits that matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bures.arrays import check_choice, check_finite, check_positive, describe
+
+__all__ = [
+    "BANDWIDTH_RULES",
+    "KERNELS",
+    "Bandwidth",
+    "GramBlocks",
+    "Kernel",
+    "check_bandwidth",
+    "check_kernel",
+    "evaluate_callable",
+    "gram_blocks",
+    "median",
+    "squared_distances",
+    "standardise",
+    "upper_triangle",
+]
+
+Kernel: TypeAlias = str | Callable[[Any, Any], Any]
+"""``"gaussian"``, ``"laplacian"``, ``"linear"``, or a function of two samples (n, d), (m, d) that gives (n, m)."""
+
+Bandwidth: TypeAlias = str | float
+"""The name of a rule or a positive number, which is sigma squared."""
+
+KERNELS = ("gaussian", "laplacian", "linear")
+BANDWIDTH_RULES = ("shared", "per-block", "median")
+
+
+@dataclass(frozen=True)
+class GramBlocks:
+    """Kernel values within the source (n, n), within the target (m, m), and between target and source (m, n).
+
+    ``bandwidths`` holds sigma squared of the three blocks in the units of the data, float64, or None where the kernel
+    has none.
+    """
+
+    ss: Tensor
+    tt: Tensor
+    ts: Tensor
+    bandwidths: tuple[Tensor, Tensor, Tensor] | None
+
+
+def check_kernel(kernel: object, *, name: str = "kernel") -> None:
+    """Raise unless ``kernel`` is a known name or a function."""
+    if not callable(kernel):
+        check_choice(name, kernel, KERNELS, alternatives=", or a function of two arrays")
+
+
+def check_bandwidth(bandwidth: object, *, rules: tuple[str, ...] = BANDWIDTH_RULES, name: str = "bandwidth") -> None:
+    """Raise unless ``bandwidth`` is one of the rules or a positive number."""
+    if isinstance(bandwidth, str):
+        check_choice(name, bandwidth, rules, alternatives=", or a positive number (sigma squared)")
+    else:
+        check_positive(name, bandwidth, alternatives=f" (sigma squared) or one of {', '.join(map(repr, rules))}")
+
+
+def gram_blocks(
+    xs: Tensor,
+    xt: Tensor,
+    *,
+    kernel: Kernel,
+    bandwidth: Bandwidth,
+    ws: Tensor,
+    wt: Tensor,
+    up_to_constant: bool = True,
+    numpy_callable: bool = False,
+) -> GramBlocks:
+    """Evaluate a kernel within and between two samples, with one bandwidth rule for the three blocks.
+
+    Parameters
+    ----------
+    xs, xt : Tensor (n, d), (m, d)
+        The two samples.
+    kernel, bandwidth
+        See `bures.ckb`.
+    ws, wt : Tensor (n,), (m,)
+        Sample weights, each summing to one; the mean rules use them.
+    up_to_constant : bool
+        The caller centres the blocks, so a constant may be left out of the kernel (and the origin moved, for the
+        linear kernel). Set to False where the kernel's values themselves are needed.
+    numpy_callable : bool
+        A function given as ``kernel`` takes and returns NumPy arrays.
+    """
+    if callable(kernel):
+        ss, tt, ts = (
+            evaluate_callable(kernel, x, y, name="kernel", numpy_callable=numpy_callable)
+            for x, y in ((xs, xs), (xt, xt), (xt, xs))
+        )
+        return GramBlocks(ss, tt, ts, bandwidths=None)
+    if kernel == "linear":
+        a, b, scale = standardise(xs, xt, shift=up_to_constant)
+        square = scale.square()
+        return GramBlocks(a @ a.T * square, b @ b.T * square, b @ a.T * square, bandwidths=None)
+
+    a, b, scale = standardise(xs, xt)
+    if kernel == "gaussian":
+        distances = squared_distances(a), squared_distances(b), squared_distances(b, a)
+        exponent = 1
+    else:
+        distances = (torch.cdist(a, a, p=1.0), torch.cdist(b, b, p=1.0), torch.cdist(b, a, p=1.0))
+        exponent = 2
+    # Lengths are in units of the power of two that `standardise` divided by. The Gaussian kernel divides squared
+    # distances by sigma^2; the Laplacian kernel divides L1 distances by sigma.
+    widths = _block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale)
+    ss, tt, ts = (torch.expm1(-distance / width.to(a.dtype)) for distance, width in zip(distances, widths, strict=True))
+    if not up_to_constant:
+        ss, tt, ts = ss + 1, tt + 1, ts + 1
+    unit = scale.double().square()
+    sigma2_ss, sigma2_tt, sigma2_ts = (width**exponent * unit for width in widths)
+    return GramBlocks(ss, tt, ts, bandwidths=(sigma2_ss, sigma2_tt, sigma2_ts))
+
+
+def standardise(xs: Tensor, xt: Tensor, *, shift: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """Move both samples to their common mean and divide by a power of two, so that no square over- or underflows.
+
+    Shift and scale are constants of the graph: the distances do not depend on the first, and the caller puts the
+    second back.
+    """
+    largest = torch.maximum(xs.detach().abs().amax(), xt.detach().abs().amax())
+    scale = torch.where(largest > 0, torch.exp2(torch.floor(torch.log2(largest))), torch.ones_like(largest))
+    a, b = xs / scale, xt / scale
+    if shift:
+        centre = torch.cat([a.detach(), b.detach()]).mean(dim=0)
+        a, b = a - centre, b - centre
+    return a, b, scale
+
+
+def squared_distances(a: Tensor, b: Tensor | None = None) -> Tensor:
+    """Squared Euclidean distances between the rows of ``a`` and of ``b`` (of ``a`` and itself when ``b`` is None).
+
+    Formed by a matrix product: centre the rows first. The diagonal within one sample is exactly zero, and the
+    gradient is that of the sum of squared differences, finite for equal rows too.
+    """
+    distances: Tensor = _SquaredDistancesWithin.apply(a) if b is None else _SquaredDistancesBetween.apply(a, b)
+    return distances
+
+
+class _SquaredDistancesWithin(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(a: Tensor) -> Tensor:
+        norms = a.square().sum(dim=1)
+        return (norms[:, None] + norms).addmm(a, a.T, alpha=-2).clamp_min(0).fill_diagonal_(0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        a: Tensor = ctx.saved_tensors[0]
+        both = grad + grad.T  # each sample is a row and a column
+        return 2 * (both.sum(dim=1, keepdim=True) * a - both @ a)
+
+
+class _SquaredDistancesBetween(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(a: Tensor, b: Tensor) -> Tensor:
+        norms = a.square().sum(dim=1, keepdim=True) + b.square().sum(dim=1)
+        return norms.addmm(a, b.T, alpha=-2).clamp_min(0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = ctx.saved_tensors
+        grad_a = 2 * (grad.sum(dim=1, keepdim=True) * a - grad @ b)
+        grad_b = 2 * (grad.sum(dim=0)[:, None] * b - grad.T @ a)
+        return grad_a, grad_b
+
+
+def evaluate_callable(
+    kernel: Callable[[Any, Any], Any], x: Tensor, y: Tensor, *, name: str, numpy_callable: bool
+) -> Tensor:
+    """Call a user's kernel on two samples, in the language the user speaks, and check what comes back."""
+    values = kernel(x.numpy(), y.numpy()) if numpy_callable else kernel(x, y)
+    if numpy_callable and not isinstance(values, Tensor):
+        values = torch.as_tensor(np.asarray(values))
+    if not isinstance(values, Tensor) or values.shape != (len(x), len(y)):
+        raise ValueError(
+            f"{name} returned a {describe(values)} for samples of {len(x)} and {len(y)} rows; "
+            f"it must return an array of shape ({len(x)}, {len(y)})"
+        )
+    values = values.to(x.dtype)
+    check_finite(f"the result of {name}", values)
+    return values
+
+
+def _block_widths(
+    bandwidth: Bandwidth,
+    exponent: int,
+    samples: tuple[Tensor, Tensor],
+    distances: tuple[Tensor, Tensor, Tensor],
+    weights: tuple[Tensor, Tensor],
+    scale: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What each block's distances are divided by, in float64 and in the units of the standardised samples."""
+    a = samples[0]
+    if not isinstance(bandwidth, str):
+        unit = scale.double()
+        width = (torch.as_tensor(float(bandwidth), dtype=torch.float64, device=a.device) / unit / unit) ** (
+            1 / exponent
+        )
+        # Outside the range of the dtype the kernel is the identity or a constant; clamping keeps it so, without 0 / 0.
+        width = width.clamp(torch.finfo(a.dtype).tiny, torch.finfo(a.dtype).max)
+        return width, width, width
+    ss, tt, ts = _mean_squared_distances(*samples, *weights) if exponent == 1 else _mean_distances(distances, *weights)
+    if bandwidth == "per-block":
+        rule = (ss, tt, ts)
+    else:
+        share = len(a) / (len(a) + len(samples[1]))
+        pooled = share**2 * ss + (1 - share) ** 2 * tt + 2 * share * (1 - share) * ts
+        if bandwidth == "median":
+            median = _median_off_diagonal(distances, *weights)
+            pooled = torch.where(median > 0, median, pooled)
+        rule = (pooled, pooled, pooled)
+    # Distances below the rounding of the samples carry no information: equal samples get a flat kernel, not noise.
+    rounding = 4 * torch.finfo(a.dtype).eps
+    floor = a.shape[1] * (rounding**2 if exponent == 1 else rounding)
+    return rule[0].clamp_min(floor), rule[1].clamp_min(floor), rule[2].clamp_min(floor)
+
+
+def _mean_squared_distances(a: Tensor, b: Tensor, ws: Tensor, wt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Weighted means of the squared distances of the three blocks, from means and variances in O(nd)."""
+    a, b = a.detach().double(), b.detach().double()
+    mean_a, mean_b = ws @ a, wt @ b
+    variance_a = ws @ (a - mean_a).square().sum(dim=1)
+    variance_b = wt @ (b - mean_b).square().sum(dim=1)
+    return 2 * variance_a, 2 * variance_b, variance_a + variance_b + (mean_a - mean_b).square().sum()
+
+
+def _mean_distances(distances: tuple[Tensor, Tensor, Tensor], ws: Tensor, wt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    ss, tt, ts = (distance.detach().double() for distance in distances)
+    return ws @ ss @ ws, wt @ tt @ wt, wt @ ts @ ws
+
+
+def _median_off_diagonal(distances: tuple[Tensor, Tensor, Tensor], ws: Tensor, wt: Tensor) -> Tensor:
+    """Median over all pairs of different samples of the pooled data; samples of weight zero are not there."""
+    s, t = ws > 0, wt > 0
+    ss, tt, ts = (
+        distances[0].detach()[s][:, s],
+        distances[1].detach()[t][:, t],
+        distances[2].detach()[t][:, s],
+    )
+    return median(torch.cat([upper_triangle(ss), upper_triangle(tt), ts.flatten()]))
+
+
+def upper_triangle(block: Tensor) -> Tensor:
+    """The entries above the diagonal, as a vector."""
+    rows, columns = torch.triu_indices(len(block), len(block), offset=1, device=block.device)
+    return block[rows, columns]
+
+
+def median(values: Tensor) -> Tensor:
+    """The median in float64, the mean of the two middle values where their number is even (as NumPy has it)."""
+    count = values.numel()
+    lower = values.kthvalue((count + 1) // 2).values
+    higher = values.kthvalue(count // 2 + 1).values
+    return (lower.double() + higher.double()) / 2
