@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +30,7 @@ __all__ = [
     "full_precision",
     "is_tensor_call",
     "numpy_to_tensor",
+    "read_samples",
 ]
 
 Array: TypeAlias = Any
@@ -198,6 +199,16 @@ def as_sample_weight(name: str, weight: Array | None, n: int, like: Tensor) -> T
     return w / w.sum()
 
 
+def read_samples(
+    xs: Array, xt: Array, sample_weight_s: Array | None, sample_weight_t: Array | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Read two samples (n, d), (m, d) and their weights (n,), (m,), each summing to one."""
+    s, t = as_feature_pair(xs, xt)
+    ws = as_sample_weight("sample_weight_s", sample_weight_s, len(s), like=s)
+    wt = as_sample_weight("sample_weight_t", sample_weight_t, len(t), like=t)
+    return s, t, ws, wt
+
+
 def as_result(value: Tensor, tensor_call: bool) -> Scalar:
     """Hand a 0-d tensor back in the caller's language."""
     return value if tensor_call else float(value)
@@ -206,4 +217,6 @@ def as_result(value: Tensor, tensor_call: bool) -> Scalar:
 def full_precision(x: Array) -> AbstractContextManager[Any]:
     """Switch autocast off on the device of ``x``: distances and spectra need float32 at the least."""
     device = x.device.type if isinstance(x, Tensor) else "cpu"
+    if not torch.amp.is_autocast_available(device):
+        return nullcontext()
     return torch.autocast(device_type=device, enabled=False)

@@ -28,8 +28,8 @@ __all__ = [
     "Factor",
     "LabelKernel",
     "UnconditionalFactor",
+    "bind_label_kernel",
     "check_eps",
-    "label_kernel",
     "resolve_eps",
 ]
 
@@ -109,11 +109,13 @@ class LowRankFactor:
 
 @dataclass(frozen=True)
 class CholeskyFactor:
-    """Any label kernel: C = sqrt(eps) L^-T with L L^T = G_Y + eps I, factorised in float64."""
+    """Any label kernel: C = sqrt(eps) L^-T with L L^T = G_Y + eps I.
 
-    weights: Tensor
-    cholesky: Tensor
-    eps: Tensor
+    The product C^T H D is formed in float64 and rounded once at its use: a triangular solve in float32 would lose the
+    condition number of L.
+    """
+
+    product: Tensor
 
     @classmethod
     def build(cls, weights: Tensor, gram: Tensor, eps: Tensor, *, argument: str) -> CholeskyFactor:
@@ -130,23 +132,16 @@ class CholeskyFactor:
                 f"the label kernel of {argument} is not positive semi-definite (smallest eigenvalue {smallest:.3g} "
                 f"at eps={float(eps):.3g}); pass another label_kernel"
             )
-        return cls(weights, cholesky, eps)
+        centring = torch.diag(q) - torch.outer(q, weights)  # H D
+        return cls(torch.linalg.solve_triangular(cholesky, eps.sqrt() * centring, upper=False))
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
         """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
-        residual = self.eps * torch.cholesky_inverse(self.cholesky)
-        q = self.weights.sqrt()
-        # B q = q, so H B H = B - q q^T.
-        return (q[:, None] * (residual - torch.outer(q, q)) * q).to(dtype)
+        return (self.product.T @ self.product).to(dtype)
 
     def apply(self, block: Tensor) -> Tensor:
-        """The product of sqrt(eps) L^-1 H D with a block (n, k)."""
-        q = self.weights.sqrt().to(block.dtype)[:, None]
-        scaled = q * block
-        centred = scaled - q @ (q.T @ scaled)
-        lower = (self.cholesky / self.eps.sqrt()).to(block.dtype)
-        solved: Tensor = torch.linalg.solve_triangular(lower, centred, upper=False)
-        return solved
+        """The product of C^T H D with a block (n, k)."""
+        return self.product.to(block.dtype) @ block
 
 
 @dataclass(frozen=True)
@@ -186,7 +181,7 @@ class LabelKernel:
         return torch.exp(-_direct_distances(other, own, 1) / self.bandwidth.sqrt())
 
 
-def label_kernel(
+def bind_label_kernel(
     labels: Labels,
     weights: Tensor,
     *,

@@ -19,12 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from bures.arrays import check_choice
-from bures.factors import LABEL_BANDWIDTH_RULES, check_eps
 from bures.kernels import BANDWIDTH_RULES, Bandwidth, Kernel, check_bandwidth, check_kernel
 from bures.labels import read_labels
 from bures.metrics import MissingClassWarning, bures, ckb, ckw, kernel_bures, mmd
 from bures.metrics._mmd import ONE_RKHS_RULES
-from bures.metrics._problem import METHODS
+from bures.metrics._problem import check_options
 
 __all__ = ["BuresLoss", "CKBLoss", "CKWLoss", "KernelBuresLoss", "MMDLoss"]
 
@@ -59,21 +58,16 @@ class _ConditionalLoss(_Loss):
         method: str = "auto",
     ) -> None:
         check_choice("pseudo_labels", pseudo_labels, ("soft", "hard"))
-        check_kernel(kernel)
-        check_bandwidth(bandwidth, rules=self.bandwidth_rules)
-        check_kernel(label_kernel, name="label_kernel")
-        check_bandwidth(label_bandwidth, rules=LABEL_BANDWIDTH_RULES, name="label_bandwidth")
-        check_eps(eps)
-        check_choice("method", method, METHODS)
-        super().__init__(
-            kernel=kernel,
-            bandwidth=bandwidth,
-            label_kernel=label_kernel,
-            label_bandwidth=label_bandwidth,
-            eps=eps,
-            prior=prior,
-            method=method,
-        )
+        options: dict[str, Any] = {
+            "kernel": kernel,
+            "bandwidth": bandwidth,
+            "label_kernel": label_kernel,
+            "label_bandwidth": label_bandwidth,
+            "eps": eps,
+            "method": method,
+        }
+        check_options(**options, bandwidth_rules=self.bandwidth_rules)
+        super().__init__(**options, prior=prior)
         self.pseudo_labels = pseudo_labels
 
     def extra_repr(self) -> str:

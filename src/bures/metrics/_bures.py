@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bures.arrays import (
-    Array,
-    Scalar,
-    as_feature_pair,
-    as_result,
-    as_sample_weight,
-    full_precision,
-    is_tensor_call,
-)
+from bures.arrays import Array, Scalar, as_result, full_precision, is_tensor_call, read_samples
 from bures.kernels import standardise
 from bures.spectral import product_nuclear_norm
 
@@ -67,9 +59,7 @@ def bures(
     """
     with full_precision(xs):
         tensor_call = is_tensor_call(xs=xs, xt=xt, sample_weight_s=sample_weight_s, sample_weight_t=sample_weight_t)
-        s, t = as_feature_pair(xs, xt)
-        ws = as_sample_weight("sample_weight_s", sample_weight_s, len(s), like=s)
-        wt = as_sample_weight("sample_weight_t", sample_weight_t, len(t), like=t)
+        s, t, ws, wt = read_samples(xs, xt, sample_weight_s, sample_weight_t)
         a, b, scale = standardise(s, t)
         a, b = _covariance_root(a, ws), _covariance_root(b, wt)
         squared = a.square().sum() + b.square().sum() - 2 * product_nuclear_norm(a, b)

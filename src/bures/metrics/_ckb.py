@@ -120,7 +120,7 @@ def ckb(
             conditioning=conditioning,
             kernel=kernel,
             bandwidth=bandwidth,
-            label_kernel_name=label_kernel,
+            label_kernel=label_kernel,
             label_bandwidth=label_bandwidth,
             eps=eps,
             method=method,

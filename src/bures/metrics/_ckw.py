@@ -93,7 +93,7 @@ def ckw(
             conditioning=conditioning,
             kernel=kernel,
             bandwidth=bandwidth,
-            label_kernel_name=label_kernel,
+            label_kernel=label_kernel,
             label_bandwidth=label_bandwidth,
             eps=eps,
             method=method,
@@ -101,7 +101,6 @@ def ckw(
             sample_weight_t=sample_weight_t,
             prior=prior,
             bandwidth_rules=ONE_RKHS_RULES,
-            kernel_up_to_constant=False,
         )
         _warn_of_missing_classes(problem)
         return as_result(problem.terms().squared_distance + mean_term(problem), problem.tensor_call)
@@ -109,7 +108,7 @@ def ckw(
 
 def mean_term(problem: ConditionalProblem) -> Tensor:
     """The part of CKW that compares conditional means."""
-    if problem.labels_s.n_classes is None:
+    if problem.source.labels.n_classes is None:
         return _continuous_mean_term(problem)
     terms, importance = class_mean_terms(problem)
     return (importance.to(terms.dtype) * terms).sum()
@@ -120,8 +119,8 @@ def class_mean_terms(problem: ConditionalProblem) -> tuple[Tensor, Tensor]:
 
     Both are zero for a class that is missing from one domain.
     """
-    vs, frequency_s = _class_weights(problem.labels_s, problem.weights_s)
-    vt, frequency_t = _class_weights(problem.labels_t, problem.weights_t)
+    vs, frequency_s = _class_weights(problem.source.labels, problem.source.weights)
+    vt, frequency_t = _class_weights(problem.target.labels, problem.target.weights)
     both = (frequency_s > 0) & (frequency_t > 0)
     dtype = problem.blocks.ss.dtype
     terms = squared_mean_difference(problem.blocks, (vs * both).to(dtype), (vt * both).to(dtype))
@@ -136,13 +135,15 @@ def _class_weights(labels: Labels, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _continuous_mean_term(problem: ConditionalProblem) -> Tensor:
-    pooled = torch.cat([problem.labels_s.rows(), problem.labels_t.rows()])
-    dtype = problem.blocks.ss.dtype
-    vs = _embedding_weights(problem.label_kernel_s, pooled, problem.eps).to(dtype)
-    vt = _embedding_weights(problem.label_kernel_t, pooled, problem.eps).to(dtype)
-    n, m = len(problem.xs), len(problem.xt)
-    share = torch.cat([n * problem.weights_s, m * problem.weights_t]) / (n + m)
-    return (share.to(dtype) * squared_mean_difference(problem.blocks, vs, vt)).sum()
+    pooled = torch.cat([problem.source.labels.rows(), problem.target.labels.rows()])
+    # The weights of an embedding need not sum to one, so here the constant of the kernel counts.
+    blocks = problem.gram(up_to_constant=False)
+    dtype = blocks.ss.dtype
+    vs = _embedding_weights(problem.source, pooled, problem.eps).to(dtype)
+    vt = _embedding_weights(problem.target, pooled, problem.eps).to(dtype)
+    n, m = len(problem.source.labels), len(problem.target.labels)
+    share = torch.cat([n * problem.source.weights, m * problem.target.weights]) / (n + m)
+    return (share.to(dtype) * squared_mean_difference(blocks, vs, vt)).sum()
 
 
 def _embedding_weights(kernel: LabelKernel, rows: Tensor, eps: Tensor) -> Tensor:
@@ -154,11 +155,11 @@ def _embedding_weights(kernel: LabelKernel, rows: Tensor, eps: Tensor) -> Tensor
 
 
 def _warn_of_missing_classes(problem: ConditionalProblem) -> None:
-    if problem.labels_s.n_classes is None or not checks_values():
+    if problem.source.labels.n_classes is None or not checks_values():
         return
-    frequency_s = problem.weights_s @ problem.labels_s.membership()
-    frequency_t = problem.weights_t @ problem.labels_t.membership()
-    names = problem.labels_s.class_names()
+    frequency_s = problem.source.weights @ problem.source.labels.membership()
+    frequency_t = problem.target.weights @ problem.target.labels.membership()
+    names = problem.source.labels.class_names()
     parts = []
     for domain, own, other in (("source", frequency_s, frequency_t), ("target", frequency_t, frequency_s)):
         missing = ((own <= 0) & (other > 0)).nonzero().flatten().tolist()

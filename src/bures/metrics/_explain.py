@@ -91,17 +91,16 @@ def explain(
             conditioning=conditioning,
             kernel=kernel,
             bandwidth=bandwidth,
-            label_kernel_name=label_kernel,
+            label_kernel=label_kernel,
             label_bandwidth=label_bandwidth,
             eps=eps,
             method=method,
             sample_weight_s=sample_weight_s,
             sample_weight_t=sample_weight_t,
             prior=prior,
-            kernel_up_to_constant=False,
         )
         one_rkhs = bandwidth != "per-block"
-        factor_s, factor_t = (k.factor(problem.eps) for k in (problem.label_kernel_s, problem.label_kernel_t))
+        factor_s, factor_t = (k.factor(problem.eps) for k in (problem.source, problem.target))
         terms = bures_terms(problem.blocks, factor_s, factor_t)
         value = float(terms.squared_distance)
         generator = torch.Generator().manual_seed(seed)
@@ -110,7 +109,7 @@ def explain(
         blocks = problem.blocks
         widths, label_widths = (
             blocks.bandwidths,
-            (problem.label_kernel_s.bandwidth, problem.label_kernel_t.bandwidth),
+            (problem.source.bandwidth, problem.target.bandwidth),
         )
         return Explanation(
             squared_distance=value,
@@ -125,8 +124,8 @@ def explain(
             eps=float(problem.eps),
             effective_rank_s=_effective_rank(blocks.ss, factor_s),
             effective_rank_t=_effective_rank(blocks.tt, factor_t),
-            n_source=len(problem.xs),
-            n_target=len(problem.xt),
+            n_source=len(problem.source.labels),
+            n_target=len(problem.target.labels),
             classes=_class_terms(problem, value, one_rkhs),
             debiased=debiased,
             interval=interval,
@@ -147,7 +146,7 @@ def _sub_terms(problem: ConditionalProblem, index_s: Tensor, index_t: Tensor) ->
     """The distance between some samples of each domain; bandwidths and eps stay, weights are rescaled."""
     blocks = _sub_blocks(problem.blocks, index_s, index_t)
     factors = []
-    for kernel, index in ((problem.label_kernel_s, index_s), (problem.label_kernel_t, index_t)):
+    for kernel, index in ((problem.source, index_s), (problem.target, index_t)):
         weights = kernel.weights[index]
         part = dataclasses.replace(kernel, labels=kernel.labels.take(index), weights=weights / weights.sum())
         factors.append(part.factor(problem.eps))
@@ -171,17 +170,17 @@ def _strata(labels: Labels) -> Tensor:
 
 def _null_sample(problem: ConditionalProblem, count: int, generator: torch.Generator) -> Tensor:
     """Squared distances after permuting the pooled samples within classes."""
-    if problem.labels_s.n_classes is None or count == 0:
+    if problem.source.labels.n_classes is None or count == 0:
         return torch.empty(0)
-    n = len(problem.xs)
+    n = len(problem.source.labels)
     blocks = problem.blocks
     pooled = torch.cat([torch.cat([blocks.ss, blocks.ts.T], dim=1), torch.cat([blocks.ts, blocks.tt], dim=1)])
-    strata = torch.cat([_strata(problem.labels_s), _strata(problem.labels_t)]).cpu()
-    kernels = (problem.label_kernel_s, problem.label_kernel_t)
+    strata = torch.cat([_strata(problem.source.labels), _strata(problem.target.labels)]).cpu()
+    kernels = (problem.source, problem.target)
     soft = any(kernel.labels.kind == "soft" for kernel in kernels)
     # Hard labels and weights belong to places, which the permutation keeps; soft labels move with their samples.
     factors = [kernel.factor(problem.eps) for kernel in kernels]
-    rows = torch.cat([problem.labels_s.rows(), problem.labels_t.rows()]) if soft else None
+    rows = torch.cat([problem.source.labels.rows(), problem.target.labels.rows()]) if soft else None
     values = []
     for _ in range(count):
         order = _permute_within(strata, generator).to(pooled.device)
@@ -215,8 +214,8 @@ def _debias(
     """Twice the value less the mean over half samples, and the spread of the half samples around it."""
     if count == 0:
         return math.nan, (math.nan, math.nan)
-    strata_s, strata_t = _strata(problem.labels_s).cpu(), _strata(problem.labels_t).cpu()
-    device = problem.xs.device
+    strata_s, strata_t = _strata(problem.source.labels).cpu(), _strata(problem.target.labels).cpu()
+    device = problem.blocks.ss.device
     halves = []
     for _ in range(count):
         index_s, index_t = (_half_of_each(strata, generator).to(device) for strata in (strata_s, strata_t))
@@ -240,13 +239,13 @@ def _half_of_each(strata: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _class_terms(problem: ConditionalProblem, value: float, one_rkhs: bool) -> tuple[ClassTerms, ...]:
-    if problem.labels_s.n_classes is None:
+    if problem.source.labels.n_classes is None:
         return ()
-    members_s, members_t = problem.labels_s.membership(), problem.labels_t.membership()
+    members_s, members_t = problem.source.labels.membership(), problem.target.labels.membership()
     means = class_mean_terms(problem)[0] if one_rkhs else None
     result = []
-    for c, name in enumerate(problem.labels_s.class_names()):
-        mass_s, mass_t = problem.weights_s * members_s[:, c], problem.weights_t * members_t[:, c]
+    for c, name in enumerate(problem.source.labels.class_names()):
+        mass_s, mass_t = problem.source.weights * members_s[:, c], problem.target.weights * members_t[:, c]
         both = bool(mass_s.sum() > 0) and bool(mass_t.sum() > 0)
         result.append(
             ClassTerms(
@@ -255,7 +254,8 @@ def _class_terms(problem: ConditionalProblem, value: float, one_rkhs: bool) -> t
                 n_target=float(members_t[:, c].sum()),
                 kernel_bures=_weighted_kernel_bures(problem.blocks, mass_s, mass_t) if both else math.nan,
                 mean_term=float(means[c]) if both and means is not None else math.nan,
-                change_without=_value_without(problem, problem.weights_s - mass_s, problem.weights_t - mass_t) - value,
+                change_without=_value_without(problem, problem.source.weights - mass_s, problem.target.weights - mass_t)
+                - value,
             )
         )
     return tuple(result)
@@ -276,7 +276,7 @@ def _value_without(problem: ConditionalProblem, rest_s: Tensor, rest_t: Tensor) 
     rest_s, rest_t = rest_s.clamp_min(0), rest_t.clamp_min(0)
     weighted = dataclasses.replace(
         problem,
-        label_kernel_s=dataclasses.replace(problem.label_kernel_s, weights=rest_s),
-        label_kernel_t=dataclasses.replace(problem.label_kernel_t, weights=rest_t),
+        source=dataclasses.replace(problem.source, weights=rest_s),
+        target=dataclasses.replace(problem.target, weights=rest_t),
     )
     return float(_sub_terms(weighted, rest_s.nonzero().flatten(), rest_t.nonzero().flatten()).squared_distance)

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from bures.arrays import (
-    Array,
-    Scalar,
-    as_feature_pair,
-    as_result,
-    as_sample_weight,
-    full_precision,
-    is_tensor_call,
-)
+from bures.arrays import Array, Scalar, as_result, full_precision, is_tensor_call, read_samples
 from bures.factors import UnconditionalFactor
 from bures.kernels import Bandwidth, Kernel, check_bandwidth, check_kernel, gram_blocks
 from bures.metrics._problem import bures_terms
@@ -67,9 +59,7 @@ def kernel_bures(
     check_bandwidth(bandwidth)
     with full_precision(xs):
         tensor_call = is_tensor_call(xs=xs, xt=xt, sample_weight_s=sample_weight_s, sample_weight_t=sample_weight_t)
-        s, t = as_feature_pair(xs, xt)
-        ws = as_sample_weight("sample_weight_s", sample_weight_s, len(s), like=s)
-        wt = as_sample_weight("sample_weight_t", sample_weight_t, len(t), like=t)
+        s, t, ws, wt = read_samples(xs, xt, sample_weight_s, sample_weight_t)
         blocks = gram_blocks(s, t, kernel=kernel, bandwidth=bandwidth, ws=ws, wt=wt, numpy_callable=not tensor_call)
         terms = bures_terms(blocks, UnconditionalFactor(ws), UnconditionalFactor(wt))
         return as_result(terms.squared_distance, tensor_call)

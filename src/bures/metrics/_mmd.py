@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bures.arrays import (
-    Array,
-    Scalar,
-    as_feature_pair,
-    as_result,
-    as_sample_weight,
-    full_precision,
-    is_tensor_call,
-)
+from bures.arrays import Array, Scalar, as_result, full_precision, is_tensor_call, read_samples
 from bures.kernels import Bandwidth, GramBlocks, Kernel, check_bandwidth, check_kernel, gram_blocks
 
 __all__ = ["ONE_RKHS_RULES", "mmd", "squared_mean_difference"]
@@ -70,9 +62,7 @@ def mmd(
     check_bandwidth(bandwidth, rules=ONE_RKHS_RULES)
     with full_precision(xs):
         tensor_call = is_tensor_call(xs=xs, xt=xt, sample_weight_s=sample_weight_s, sample_weight_t=sample_weight_t)
-        s, t = as_feature_pair(xs, xt)
-        ws = as_sample_weight("sample_weight_s", sample_weight_s, len(s), like=s)
-        wt = as_sample_weight("sample_weight_t", sample_weight_t, len(t), like=t)
+        s, t, ws, wt = read_samples(xs, xt, sample_weight_s, sample_weight_t)
         blocks = gram_blocks(s, t, kernel=kernel, bandwidth=bandwidth, ws=ws, wt=wt, numpy_callable=not tensor_call)
         ws, wt = ws.to(s.dtype), wt.to(t.dtype)
         if not unbiased:

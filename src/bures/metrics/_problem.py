@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from bures.arrays import (
-    Array,
-    as_feature_pair,
-    as_sample_weight,
-    check_choice,
-    is_tensor_call,
-)
-from bures.factors import LABEL_BANDWIDTH_RULES, Factor, LabelKernel, check_eps, label_kernel, resolve_eps
+from bures.arrays import Array, check_choice, is_tensor_call, read_samples
+from bures.factors import LABEL_BANDWIDTH_RULES, Factor, LabelKernel, bind_label_kernel, check_eps, resolve_eps
 from bures.kernels import (
     BANDWIDTH_RULES,
     Bandwidth,
@@ -24,10 +19,10 @@ from bures.kernels import (
     check_kernel,
     gram_blocks,
 )
-from bures.labels import Conditioning, Labels, class_prior_weights, read_labels
+from bures.labels import Conditioning, class_prior_weights, read_labels
 from bures.spectral import nuclear_norm
 
-__all__ = ["METHODS", "BuresTerms", "ConditionalProblem", "bures_terms", "conditional_problem"]
+__all__ = ["METHODS", "BuresTerms", "ConditionalProblem", "bures_terms", "check_options", "conditional_problem"]
 
 METHODS = ("auto", "svd")
 
@@ -59,23 +54,21 @@ def bures_terms(blocks: GramBlocks, factor_s: Factor, factor_t: Factor) -> Bures
 
 @dataclass(frozen=True)
 class ConditionalProblem:
-    """Two samples with their conditioning variable, weights, Gram blocks and regulariser."""
+    """Gram blocks of two samples, and their labels and weights under a label kernel.
+
+    ``blocks`` may lack a constant, which centring removes; ``gram(up_to_constant=False)`` gives the kernel's values.
+    """
 
     tensor_call: bool
-    xs: Tensor
-    xt: Tensor
-    labels_s: Labels
-    labels_t: Labels
-    weights_s: Tensor
-    weights_t: Tensor
+    gram: partial[GramBlocks]
     blocks: GramBlocks
-    label_kernel_s: LabelKernel
-    label_kernel_t: LabelKernel
+    source: LabelKernel
+    target: LabelKernel
     eps: Tensor
 
     def terms(self) -> BuresTerms:
         """The terms of the squared CKB distance."""
-        return bures_terms(self.blocks, self.label_kernel_s.factor(self.eps), self.label_kernel_t.factor(self.eps))
+        return bures_terms(self.blocks, self.source.factor(self.eps), self.target.factor(self.eps))
 
 
 def conditional_problem(
@@ -87,7 +80,7 @@ def conditional_problem(
     conditioning: Conditioning,
     kernel: Kernel,
     bandwidth: Bandwidth,
-    label_kernel_name: Kernel,
+    label_kernel: Kernel,
     label_bandwidth: Bandwidth,
     eps: str | float,
     method: str,
@@ -95,57 +88,47 @@ def conditional_problem(
     sample_weight_t: Array | None,
     prior: Array | None,
     bandwidth_rules: tuple[str, ...] = BANDWIDTH_RULES,
-    kernel_up_to_constant: bool = True,
 ) -> ConditionalProblem:
     """Check every argument and build the problem; the arguments are those of `bures.ckb`."""
-    check_kernel(kernel)
-    check_bandwidth(bandwidth, rules=bandwidth_rules)
-    check_kernel(label_kernel_name, name="label_kernel")
-    check_bandwidth(label_bandwidth, rules=LABEL_BANDWIDTH_RULES, name="label_bandwidth")
-    check_eps(eps)
-    check_choice("method", method, METHODS)
+    check_options(
+        kernel=kernel,
+        bandwidth=bandwidth,
+        label_kernel=label_kernel,
+        label_bandwidth=label_bandwidth,
+        eps=eps,
+        method=method,
+        bandwidth_rules=bandwidth_rules,
+    )
     tensor_call = is_tensor_call(
         xs=xs, ys=ys, xt=xt, yt=yt, sample_weight_s=sample_weight_s, sample_weight_t=sample_weight_t
     )
-    s, t = as_feature_pair(xs, xt)
+    s, t, ws, wt = read_samples(xs, xt, sample_weight_s, sample_weight_t)
     labels_s, labels_t = read_labels(ys, yt, conditioning, len(s), len(t), like=s)
-    ws = as_sample_weight("sample_weight_s", sample_weight_s, len(s), like=s)
-    wt = as_sample_weight("sample_weight_t", sample_weight_t, len(t), like=t)
     if prior is not None:
         ws, wt, _ = class_prior_weights(labels_s, labels_t, ws, wt, prior)
     numpy_callable = not tensor_call
-    blocks = gram_blocks(
-        s,
-        t,
-        kernel=kernel,
-        bandwidth=bandwidth,
-        ws=ws,
-        wt=wt,
-        up_to_constant=kernel_up_to_constant,
-        numpy_callable=numpy_callable,
-    )
+    gram = partial(gram_blocks, s, t, kernel=kernel, bandwidth=bandwidth, ws=ws, wt=wt, numpy_callable=numpy_callable)
+    bind = partial(bind_label_kernel, kernel=label_kernel, bandwidth=label_bandwidth, numpy_callable=numpy_callable)
     with torch.no_grad():
-        kernel_s, kernel_t = (
-            label_kernel(
-                labels,
-                weights,
-                kernel=label_kernel_name,
-                bandwidth=label_bandwidth,
-                argument=argument,
-                numpy_callable=numpy_callable,
-            )
-            for labels, weights, argument in ((labels_s, ws, "ys"), (labels_t, wt, "yt"))
-        )
-        return ConditionalProblem(
-            tensor_call,
-            s,
-            t,
-            labels_s,
-            labels_t,
-            ws,
-            wt,
-            blocks,
-            kernel_s,
-            kernel_t,
-            resolve_eps(eps, kernel_s, kernel_t),
-        )
+        source, target = bind(labels_s, ws, argument="ys"), bind(labels_t, wt, argument="yt")
+        regulariser = resolve_eps(eps, source, target)
+    return ConditionalProblem(tensor_call, gram, gram(), source, target, regulariser)
+
+
+def check_options(
+    *,
+    kernel: Kernel,
+    bandwidth: Bandwidth,
+    label_kernel: Kernel,
+    label_bandwidth: Bandwidth,
+    eps: str | float,
+    method: str,
+    bandwidth_rules: tuple[str, ...] = BANDWIDTH_RULES,
+) -> None:
+    """Raise unless the options of a conditional distance are among those accepted."""
+    check_kernel(kernel)
+    check_bandwidth(bandwidth, rules=bandwidth_rules)
+    check_kernel(label_kernel, name="label_kernel")
+    check_bandwidth(label_bandwidth, rules=LABEL_BANDWIDTH_RULES, name="label_bandwidth")
+    check_eps(eps)
+    check_choice("method", method, METHODS)

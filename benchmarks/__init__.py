@@ -1,0 +1,1 @@
+"""Speed and accuracy of the metrics beside the formula as the paper writes it."""
