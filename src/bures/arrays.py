@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 __all__ = [
+    "FUNCTION_NAMES",
     "Array",
+    "Names",
     "Scalar",
     "as_feature_pair",
     "as_result",
@@ -110,8 +112,9 @@ def numpy_to_tensor(name: str, value: Array) -> Tensor:
     """Read anything NumPy reads as a float64 tensor; memory is shared where dtype and layout allow."""
     try:
         array = np.asarray(value)
-        if array.dtype.kind == "c":
-            raise TypeError("it holds complex numbers")
+        # NumPy would read the string "1.5" as a number; a table of strings is more likely a mistake.
+        if array.dtype.kind not in "biufO" or (array.dtype == object and any(isinstance(v, str) for v in array.flat)):
+            raise TypeError(f"entries of dtype {array.dtype}")
         # torch cannot wrap a byte-swapped or negatively strided array, and warns about a read-only one: copy these.
         array = np.require(array, dtype=np.float64, requirements=["C", "W"])
     except (TypeError, ValueError) as error:
@@ -167,7 +170,7 @@ def check_choice(name: str, value: object, choices: Collection[str], *, alternat
 def check_positive(name: str, value: object, *, alternatives: str = "") -> float:
     """Return ``value`` as a float; raise unless it is one positive finite number."""
     accepted = f"accepted is a positive number{alternatives}"
-    if isinstance(value, (bool, str)):
+    if isinstance(value, (bool, str, np.bool_)) or getattr(value, "dtype", None) == torch.bool:
         raise TypeError(f"{name}={value!r} is not a number; {accepted}")
     try:
         number = float(value)  # type: ignore[arg-type]
@@ -199,11 +202,23 @@ def as_sample_weight(name: str, weight: Array | None, n: int, like: Tensor) -> T
     return w / w.sum()
 
 
+class Names(NamedTuple):
+    """What the arguments are called in messages."""
+
+    xs: str = "xs"
+    ys: str = "ys"
+    xt: str = "xt"
+    yt: str = "yt"
+
+
+FUNCTION_NAMES = Names()
+
+
 def read_samples(
-    xs: Array, xt: Array, sample_weight_s: Array | None, sample_weight_t: Array | None
+    xs: Array, xt: Array, sample_weight_s: Array | None, sample_weight_t: Array | None, *, names: Names = FUNCTION_NAMES
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Read two samples (n, d), (m, d) and their weights (n,), (m,), each summing to one."""
-    s, t = as_feature_pair(xs, xt)
+    s, t = as_feature_pair(xs, xt, names=(names.xs, names.xt))
     ws = as_sample_weight("sample_weight_s", sample_weight_s, len(s), like=s)
     wt = as_sample_weight("sample_weight_t", sample_weight_t, len(t), like=t)
     return s, t, ws, wt
@@ -217,6 +232,6 @@ def as_result(value: Tensor, tensor_call: bool) -> Scalar:
 def full_precision(x: Array) -> AbstractContextManager[Any]:
     """Switch autocast off on the device of ``x``: distances and spectra need float32 at the least."""
     device = x.device.type if isinstance(x, Tensor) else "cpu"
-    if not torch.amp.is_autocast_available(device):
+    if device == "meta":  # not a device to compute on; the checks that follow say so
         return nullcontext()
     return torch.autocast(device_type=device, enabled=False)

@@ -29,6 +29,7 @@ __all__ = [
     "evaluate_callable",
     "gram_blocks",
     "median",
+    "source_share",
     "squared_distances",
     "standardise",
     "upper_triangle",
@@ -138,8 +139,9 @@ def standardise(xs: Tensor, xt: Tensor, *, shift: bool = True) -> tuple[Tensor, 
     scale = torch.where(largest > 0, torch.exp2(torch.floor(torch.log2(largest))), torch.ones_like(largest))
     a, b = xs / scale, xt / scale
     if shift:
-        centre = torch.cat([a.detach(), b.detach()]).mean(dim=0)
-        a, b = a - centre, b - centre
+        for _ in range(2):  # the second time removes the rounding of the first mean, so constant features become zero
+            centre = torch.cat([a.detach(), b.detach()]).mean(dim=0)
+            a, b = a - centre, b - centre
     return a, b, scale
 
 
@@ -197,7 +199,7 @@ def evaluate_callable(
 ) -> Tensor:
     """Call a user's kernel on two samples, in the language the user speaks, and check what comes back."""
     values = kernel(x.numpy(), y.numpy()) if numpy_callable else kernel(x, y)
-    if numpy_callable and not isinstance(values, Tensor):
+    if numpy_callable and not isinstance(values, Tensor) and np.asarray(values).dtype.kind in "biuf":
         values = torch.as_tensor(np.asarray(values))
     if not isinstance(values, Tensor) or values.shape != (len(x), len(y)):
         raise ValueError(
@@ -231,7 +233,7 @@ def _block_widths(
     if bandwidth == "per-block":
         rule = (ss, tt, ts)
     else:
-        share = len(a) / (len(a) + len(samples[1]))
+        share = source_share(*weights)
         pooled = share**2 * ss + (1 - share) ** 2 * tt + 2 * share * (1 - share) * ts
         if bandwidth == "median":
             median = _median_off_diagonal(distances, *weights)
@@ -241,6 +243,12 @@ def _block_widths(
     rounding = 4 * torch.finfo(a.dtype).eps
     floor = a.shape[1] * (rounding**2 if exponent == 1 else rounding)
     return rule[0].clamp_min(floor), rule[1].clamp_min(floor), rule[2].clamp_min(floor)
+
+
+def source_share(ws: Tensor, wt: Tensor) -> Tensor:
+    """Part of the pooled samples that is source; samples of weight zero are not there."""
+    n, m = (ws > 0).sum().double(), (wt > 0).sum().double()
+    return n / (n + m)
 
 
 def _mean_squared_distances(a: Tensor, b: Tensor, ws: Tensor, wt: Tensor) -> tuple[Tensor, Tensor, Tensor]:

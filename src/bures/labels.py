@@ -13,9 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, check_choice, check_finite, checks_values, describe, numpy_to_tensor
+from bures.arrays import (
+    FUNCTION_NAMES,
+    Array,
+    Names,
+    check_choice,
+    check_finite,
+    checks_values,
+    describe,
+    numpy_to_tensor,
+)
 
-__all__ = ["Conditioning", "Kind", "Labels", "class_prior_weights", "read_labels"]
+__all__ = ["Conditioning", "Kind", "Labels", "check_prior", "class_prior_weights", "read_labels"]
 
 Kind: TypeAlias = Literal["hard", "soft", "continuous"]
 Conditioning: TypeAlias = str | tuple[str, str] | None
@@ -75,7 +84,7 @@ class Labels:
 
 
 def read_labels(
-    ys: Array, yt: Array, conditioning: Conditioning, n: int, m: int, *, like: Tensor
+    ys: Array, yt: Array, conditioning: Conditioning, n: int, m: int, *, like: Tensor, names: Names = FUNCTION_NAMES
 ) -> tuple[Labels, Labels]:
     """Read the conditioning variable of both domains and bring their classes into one numbering.
 
@@ -88,18 +97,21 @@ def read_labels(
         Number of samples in the features.
     like : Tensor
         Where the labels are to live.
+    names : Names
+        What the arguments are called in messages.
     """
     source_kind, target_kind = _kinds(conditioning)
-    source = _read_side("ys", ys, source_kind, n, like)
-    target = _read_side("yt", yt, target_kind, m, like)
+    source = _read_side(names.ys, names.xs, ys, source_kind, n, like)
+    target = _read_side(names.yt, names.xt, yt, target_kind, m, like)
     if (source.kind == "continuous") != (target.kind == "continuous"):
         raise ValueError(
-            f"ys is {source.kind} but yt is {target.kind}; continuous values need continuous values beside them"
+            f"{names.ys} is {source.kind} but {names.yt} is {target.kind}; "
+            "continuous values need continuous values beside them"
         )
     if source.kind == "continuous":
         if source.values.shape[1] != target.values.shape[1]:
             raise ValueError(
-                f"ys has {source.values.shape[1]} columns but yt has {target.values.shape[1]}; "
+                f"{names.ys} has {source.values.shape[1]} columns but {names.yt} has {target.values.shape[1]}; "
                 "a continuous conditioning variable needs the same number in both domains"
             )
         return source.labels(None, None), target.labels(None, None)
@@ -134,10 +146,12 @@ def _kinds(conditioning: Conditioning) -> tuple[str | None, str | None]:
     return pair[0], pair[1]
 
 
-def _read_side(argument: str, y: Array, kind: str | None, n: int, like: Tensor) -> _Side:
+def _read_side(argument: str, features: str, y: Array, kind: str | None, n: int, like: Tensor) -> _Side:
     if isinstance(y, Tensor):
         raw: Any = y.detach()
-        is_number, is_integer = True, not (y.is_floating_point() or y.is_complex())
+        if y.is_complex():
+            raise TypeError(f"{argument} has complex dtype {y.dtype}; accepted are integers and real numbers")
+        is_number, is_integer = True, not y.is_floating_point()
         resolution = 0.0 if is_integer else float(torch.finfo(y.dtype).eps)
     else:
         raw = np.asarray(y)
@@ -146,9 +160,8 @@ def _read_side(argument: str, y: Array, kind: str | None, n: int, like: Tensor) 
     if raw.ndim not in (1, 2):
         raise ValueError(f"{argument} has shape {tuple(raw.shape)}; accepted is (n,) or (n, columns)")
     if len(raw) != n:
-        feature = "x" + argument[1:]
         raise ValueError(
-            f"{argument} has {len(raw)} labels but {feature} has {n} samples; there must be one per sample"
+            f"{argument} has {len(raw)} labels but {features} has {n} samples; there must be one per sample"
         )
     resolved = kind or _infer_kind(argument, raw, is_number, is_integer)
     if resolved == "hard" and raw.ndim == 1:
@@ -191,7 +204,7 @@ def _check_class_names(argument: str, raw: Any) -> Any:
     if raw.dtype.kind in "OUST":
         if any(label is None or label != label for label in raw.tolist()):
             raise ValueError(f"{argument} contains a missing value; every sample needs a class")
-        return raw.astype(str) if raw.dtype.kind == "T" else raw
+        return np.asarray(raw.tolist()) if raw.dtype.kind == "T" else raw
     if raw.dtype.kind in "biuf":
         return raw
     raise TypeError(f"{argument} has dtype {raw.dtype}; accepted are integers, strings, and rows of numbers")
@@ -213,13 +226,14 @@ def _check_simplex(argument: str, rows: Tensor, resolution: float) -> None:
 
 
 def _number_classes(source: _Side, target: _Side) -> tuple[Labels, Labels]:
-    columns = {side.argument: side.columns for side in (source, target) if side.columns is not None}
-    if len(set(columns.values())) > 1:
+    columns = [side.columns for side in (source, target) if side.columns is not None]
+    if len(set(columns)) > 1:
         raise ValueError(
-            f"ys has {columns['ys']} columns but yt has {columns['yt']}; both need one column for each class"
+            f"{source.argument} has {columns[0]} columns but {target.argument} has {columns[1]}; "
+            "both need one column for each class"
         )
     if columns:
-        n_classes = int(next(iter(columns.values())))
+        n_classes = columns[0]
         return _index_columns(source, n_classes, target), _index_columns(target, n_classes, source)
     names, index_s, index_t = _union(source, target)
     n_classes = len(names)
@@ -239,13 +253,12 @@ def _index_columns(side: _Side, n_classes: int, other: _Side) -> Labels:
     if side.columns is not None:
         return side.labels(None, n_classes)
     index = side.values
-    if not isinstance(index, Tensor):
-        if index.dtype.kind not in "biu":
-            raise ValueError(
-                f"{side.argument} holds {describe(index)} but {other.argument} is a matrix of {n_classes} columns; "
-                f"{side.argument} must then be integers from 0 to {n_classes - 1} that number these columns"
-            )
-        index = torch.as_tensor(index.astype(np.int64), device=other.values.device)
+    if index.is_floating_point() if isinstance(index, Tensor) else index.dtype.kind not in "biu":
+        raise ValueError(
+            f"{side.argument} holds a {describe(index)} but {other.argument} is a matrix of {n_classes} columns; "
+            f"{side.argument} must then be integers from 0 to {n_classes - 1} that number these columns"
+        )
+    index = torch.as_tensor(index if isinstance(index, Tensor) else index.astype(np.int64))
     index = index.to(device=other.values.device, dtype=torch.int64)
     if checks_values():
         low, high = int(index.min()), int(index.max())
@@ -268,12 +281,16 @@ def _union(source: _Side, target: _Side) -> tuple[Any, Tensor, Tensor]:
     ys, yt = (np.asarray(y.cpu()) if isinstance(y, Tensor) else y for y in (ys, yt))
     if (ys.dtype.kind in "biuf") != (yt.dtype.kind in "biuf"):
         raise TypeError(
-            f"ys has classes of dtype {ys.dtype} but yt of {yt.dtype}; name the classes alike in both domains"
+            f"{source.argument} has classes of dtype {ys.dtype} but {target.argument} of {yt.dtype}; "
+            "name the classes alike in both domains"
         )
     try:
         unique, positions = np.unique(np.concatenate([ys, yt]), return_inverse=True)
     except TypeError as error:
-        raise TypeError(f"the class names of ys and yt cannot be compared: {error}; use one type for all") from error
+        raise TypeError(
+            f"the class names of {source.argument} and {target.argument} cannot be compared ({error}); "
+            "use one type for all"
+        ) from error
     index = torch.as_tensor(positions.reshape(-1), dtype=torch.int64, device=device)
     return unique, index[: len(ys)], index[len(ys) :]
 
@@ -309,9 +326,15 @@ def class_prior_weights(
     return weights[0], weights[1], wanted
 
 
-def _read_prior(prior: Any, frequency_s: Tensor, frequency_t: Tensor) -> Tensor:
+def check_prior(prior: Any) -> None:
+    """Raise if ``prior`` is a name, and not a known one; frequencies are checked when the classes are known."""
     if isinstance(prior, str):
         check_choice("prior", prior, ("source", "target", "uniform"), alternatives=", or one frequency per class")
+
+
+def _read_prior(prior: Any, frequency_s: Tensor, frequency_t: Tensor) -> Tensor:
+    if isinstance(prior, str):
+        check_prior(prior)
         if prior == "uniform":
             return torch.full_like(frequency_s, 1 / len(frequency_s))
         return frequency_s if prior == "source" else frequency_t
@@ -322,6 +345,10 @@ def _read_prior(prior: Any, frequency_s: Tensor, frequency_t: Tensor) -> Tensor:
             f"prior has shape {tuple(given.shape)}; accepted is one frequency per class, shape ({len(frequency_s)},)"
         )
     check_finite("prior", given)
-    if checks_values() and (bool((given < 0).any()) or abs(float(given.sum()) - 1) > 1e-6):
-        raise ValueError(f"prior sums to {float(given.sum()):.6g}; accepted are frequencies >= 0 that sum to one")
+    if checks_values():
+        accepted = "accepted are frequencies >= 0 that sum to one"
+        if bool((given < 0).any()):
+            raise ValueError(f"prior contains the negative frequency {float(given.min()):.6g}; {accepted}")
+        if abs(float(given.sum()) - 1) > 1e-6:
+            raise ValueError(f"prior sums to {float(given.sum()):.6g}; {accepted}")
     return given / given.sum()

@@ -12,20 +12,23 @@ bandwidth and weights of the unbiased MMD depend on values and break the graph.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bures.arrays import check_choice
+from bures.arrays import Names, check_choice, full_precision
 from bures.kernels import BANDWIDTH_RULES, Bandwidth, Kernel, check_bandwidth, check_kernel
 from bures.labels import read_labels
-from bures.metrics import MissingClassWarning, bures, ckb, ckw, kernel_bures, mmd
+from bures.metrics import bures, kernel_bures, mmd
+from bures.metrics._ckw import mean_term
 from bures.metrics._mmd import ONE_RKHS_RULES
-from bures.metrics._problem import check_options
+from bures.metrics._problem import ConditionalProblem, check_options, conditional_problem
 
 __all__ = ["BuresLoss", "CKBLoss", "CKWLoss", "KernelBuresLoss", "MMDLoss"]
+
+
+NAMES = Names("z_s", "y_s", "z_t", "p_t")
 
 
 class _Loss(nn.Module):
@@ -64,18 +67,29 @@ class _ConditionalLoss(_Loss):
             "label_kernel": label_kernel,
             "label_bandwidth": label_bandwidth,
             "eps": eps,
+            "prior": prior,
             "method": method,
         }
         check_options(**options, bandwidth_rules=self.bandwidth_rules)
-        super().__init__(**options, prior=prior)
+        super().__init__(**options)
         self.pseudo_labels = pseudo_labels
 
     def extra_repr(self) -> str:
         """The options, for ``repr``."""
         return f"pseudo_labels={self.pseudo_labels!r}, {super().extra_repr()}"
 
-    def _conditioning(self, y_s: Tensor) -> tuple[str, str]:
-        return ("hard" if y_s.ndim == 1 else "soft"), self.pseudo_labels
+    def _problem(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> ConditionalProblem:
+        return conditional_problem(
+            z_s,
+            y_s,
+            z_t,
+            p_t,
+            conditioning=("hard" if y_s.ndim == 1 else "soft", self.pseudo_labels),
+            sample_weight_s=None,
+            sample_weight_t=None,
+            names=NAMES,
+            **self.options,
+        )
 
 
 class CKBLoss(_ConditionalLoss):
@@ -138,8 +152,8 @@ class CKBLoss(_ConditionalLoss):
 
     def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
         """Squared CKB distance of a source and a target batch."""
-        loss: Tensor = ckb(z_s, y_s, z_t, p_t, conditioning=self._conditioning(y_s), **self.options)
-        return loss
+        with full_precision(z_s):
+            return self._problem(z_s, y_s, z_t, p_t).terms().squared_distance
 
 
 class CKWLoss(_ConditionalLoss):
@@ -175,15 +189,9 @@ class CKWLoss(_ConditionalLoss):
 
     def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
         """Squared CKW distance of a source and a target batch."""
-        if torch.compiler.is_compiling():
-            return self._distance(z_s, y_s, z_t, p_t)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", MissingClassWarning)
-            return self._distance(z_s, y_s, z_t, p_t)
-
-    def _distance(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
-        loss: Tensor = ckw(z_s, y_s, z_t, p_t, conditioning=self._conditioning(y_s), **self.options)
-        return loss
+        with full_precision(z_s):
+            problem = self._problem(z_s, y_s, z_t, p_t)
+            return problem.terms().squared_distance + mean_term(problem)
 
 
 class KernelBuresLoss(_Loss):
@@ -295,13 +303,13 @@ class MMDLoss(_Loss):
             return self._distance(*tensors)
         if len(tensors) != 4:
             raise TypeError(f"MMDLoss takes (z_s, y_s, z_t, p_t) or two batches, got {len(tensors)} arguments")
-        _, y_s, _, p_t = tensors
+        z_s, y_s, z_t, p_t = tensors
         if p_t.ndim != 2:
             raise ValueError(f"p_t has shape {tuple(p_t.shape)}; accepted are probabilities of shape (m, K)")
         # The labels are read as in the conditional losses, which checks them. Distances between probabilities can be
         # far below the rounding of float32 when predictions collapse, so they are compared in float64.
         kinds = ("hard" if y_s.ndim == 1 else "soft", "soft")
-        labels, _ = read_labels(y_s, p_t, kinds, len(y_s), len(p_t), like=p_t)
+        labels, _ = read_labels(y_s, p_t, kinds, len(z_s), len(z_t), like=p_t, names=NAMES)
         return self._distance(labels.membership(), p_t.double()).to(torch.promote_types(p_t.dtype, torch.float32))
 
     def _distance(self, a: Tensor, b: Tensor) -> Tensor:

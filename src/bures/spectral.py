@@ -2,36 +2,48 @@ r"""Nuclear norms with a backward that never differentiates a singular vector.
 
 The gradient of :math:`\|M\|_*` is the polar factor :math:`U V^\top` of :math:`M = U S V^\top`. It is bounded and does
 not involve differences of singular values, so repeated and vanishing ones cannot give NaN. Only structural zeros
-(singular values below the dtype's epsilon times the largest) are left out of it: centred matrices always have one,
-and any element of the subdifferential is a valid gradient there; this is the smallest.
+(singular values that rounding leaves of an exact zero) are left out of it: centred matrices always have one, duplicated
+samples make more. There the norm has a kink, and what is returned is one of its subgradients.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-__all__ = ["covariance_fidelity", "nuclear_norm", "product_nuclear_norm", "psd_eigh"]
+__all__ = ["METHODS", "covariance_fidelity", "nuclear_norm", "product_nuclear_norm", "psd_eigh"]
 
 
-def nuclear_norm(matrix: Tensor) -> Tensor:
+METHODS = ("auto", "svd", "gram")
+"""How singular values are computed.
+
+``"svd"``: a singular value decomposition in the dtype of the matrix. ``"gram"``: the eigendecomposition of the smaller
+Gram matrix in float64. Squaring costs half the digits, so singular values are good to 1e-8 of the largest: less than
+float64 has and more than float32 can hold. For float32 matrices this is faster than the SVD (on a GPU by several
+times) and far more accurate in small directions, hence ``"auto"`` is ``"gram"`` for float32 and ``"svd"`` for float64.
+"""
+
+GRAM_RESOLUTION = 1e-7  # relative; the left singular vectors of a Gram matrix have two digits here, and none at 1e-8
+
+
+def nuclear_norm(matrix: Tensor, method: str = "auto") -> Tensor:
     """Sum of the singular values of a matrix (..., m, n).
 
     Differentiable twice: the second derivative is exact where no singular value vanishes except for directions that
     every perturbation shares (as centring does).
     """
     if not (matrix.requires_grad and torch.is_grad_enabled()):
-        return _svdvals(matrix).sum(dim=-1)
-    norm: Tensor = _NuclearNorm.apply(matrix)[0]
+        return _singular_values(matrix.detach(), method).sum(dim=-1)
+    norm: Tensor = _NuclearNorm.apply(matrix, method)[0]
     return norm
 
 
 def product_nuclear_norm(a: Tensor, b: Tensor) -> Tensor:
     """Nuclear norm of ``a @ b.T`` for a (n, d) and b (m, d), linear in n and m: the product is never formed."""
-    norm: Tensor = _ProductNuclearNorm.apply(a, b)
+    norm: Tensor = _ProductNuclearNorm.apply(a, b)[0]
     return norm
 
 
@@ -42,7 +54,7 @@ def covariance_fidelity(cov_s: Tensor, cov_t: Tensor) -> Tensor:
     matrix it belongs to. Outside the range of a singular covariance the fidelity grows like a square root and has
     no derivative; nothing flows there.
     """
-    fidelity: Tensor = _CovarianceFidelity.apply(cov_s, cov_t)
+    fidelity: Tensor = _CovarianceFidelity.apply(cov_s, cov_t)[0]
     return fidelity
 
 
@@ -52,54 +64,104 @@ def psd_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return values.clamp_min(0), vectors
 
 
-def _svdvals(matrix: Tensor) -> Tensor:
-    values: Tensor
-    if torch.compiler.is_compiling():
-        values = torch.linalg.svdvals(matrix)
-        return values
-    try:
-        values = torch.linalg.svdvals(matrix.detach())
-    except torch.linalg.LinAlgError:
-        values = torch.linalg.svdvals(matrix.detach().double().cpu()).to(matrix)
-    return values
+def _use_gram(method: str, dtype: torch.dtype) -> bool:
+    return method == "gram" or (method == "auto" and dtype == torch.float32)
 
 
-def _svd(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Thin SVD; where the driver does not converge, once more in float64 on the CPU."""
-    if torch.compiler.is_compiling():
-        u, s, vh = torch.linalg.svd(matrix, full_matrices=False)
+def _singular_values(matrix: Tensor, method: str = "auto") -> Tensor:
+    if not _use_gram(method, matrix.dtype):
+        return _converging(lambda a: (torch.linalg.svdvals(a),), matrix)[0]
+    exact = matrix.double()
+    gram = exact.mT @ exact if matrix.shape[-2] >= matrix.shape[-1] else exact @ exact.mT
+    (values,) = _converging(lambda a: (torch.linalg.eigvalsh(a),), gram)
+    return values.clamp_min(0).sqrt().to(matrix.dtype)
+
+
+def _thin_svd(matrix: Tensor, method: str = "auto") -> tuple[Tensor, Tensor, Tensor]:
+    """U, S (from the largest) and V^T; columns of U or V that cannot be told from noise are zero."""
+    if not _use_gram(method, matrix.dtype):
+        u, s, vh = _converging(lambda a: torch.linalg.svd(a, full_matrices=False), matrix)
         return u, s, vh
+    if matrix.shape[-2] < matrix.shape[-1]:
+        v, s, uh = _thin_svd(matrix.mT, method)
+        return uh.mT, s, v.mT
+    exact = matrix.double()
+    values, v = _converging(torch.linalg.eigh, exact.mT @ exact)
+    s, v = values.clamp_min(0).sqrt().flip(-1), v.flip(-1)
+    inverse = torch.where(s > GRAM_RESOLUTION * s[..., :1], 1 / s, 0.0)
+    u = exact @ v * inverse.unsqueeze(-2)
+    return u.to(matrix.dtype), s.to(matrix.dtype), v.mT.to(matrix.dtype)
+
+
+def _converging(decompose: Callable[[Tensor], tuple[Tensor, ...]], matrix: Tensor) -> tuple[Tensor, ...]:
+    """Decompose a matrix; where the driver does not converge, once more in float64 on the CPU."""
+    if torch.compiler.is_compiling():
+        return decompose(matrix)
     try:
-        u, s, vh = torch.linalg.svd(matrix, full_matrices=False)
+        return decompose(matrix)
     except torch.linalg.LinAlgError:
-        u, s, vh = (part.to(matrix) for part in torch.linalg.svd(matrix.double().cpu(), full_matrices=False))
-    return u, s, vh
+        return tuple(part.to(matrix) for part in decompose(matrix.double().cpu()))
 
 
 def _not_structural_zero(s: Tensor) -> Tensor:
-    """Mask (..., 1, k) of the singular values, sorted from the largest, that are not rounding of zero."""
-    return (s > torch.finfo(s.dtype).eps * s[..., :1]).to(s.dtype).unsqueeze(-2)
+    """Mask (..., 1, k) of the singular values, sorted from the largest, that are not rounding of zero.
+
+    Small singular values carry gradient, so float32 cuts at its epsilon and lets some noise pass. float64 can afford
+    the usual factor of the matrix size.
+    """
+    eps = torch.finfo(s.dtype).eps
+    cut = max(eps, min(s.shape[-1] * eps, 1e-12))
+    return (s > cut * s[..., :1]).to(s.dtype).unsqueeze(-2)
+
+
+class _NoFurtherDerivative(torch.autograd.Function):
+    """Passes a gradient on and refuses to differentiate it: a constant in its place would give wrong numbers silently.
+
+    (`once_differentiable` refuses only when the incoming gradient itself needs a gradient.)
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(gradient: Tensor, what: str, *inputs: Tensor) -> Tensor:
+        return gradient.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.what = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Tensor:
+        raise RuntimeError(f"{ctx.what} is not available; detach this term, or leave create_graph=False")
+
+
+def _last_derivative(gradient: Tensor, what: str, *inputs: Tensor) -> Tensor:
+    """Mark a gradient as the last derivative with respect to ``inputs`` that can be had."""
+    if not torch.is_grad_enabled():
+        return gradient
+    marked: Tensor = _NoFurtherDerivative.apply(gradient, what, *inputs)
+    return marked
 
 
 class _NuclearNorm(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        u, s, vh = _svd(matrix)
+    def forward(matrix: Tensor, method: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        u, s, vh = _thin_svd(matrix, method)
         return s.sum(dim=-1), u, s, vh
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, ...]) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, str], output: tuple[Tensor, ...]) -> None:
         _, u, s, vh = output
         ctx.mark_non_differentiable(u, s, vh)
         ctx.save_for_backward(inputs[0], u, s, vh)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, None]:
         # The factors are handed on as constants; the polar factor knows its own derivative with respect to `matrix`.
         polar: Tensor = _PolarFactor.apply(*ctx.saved_tensors)
-        return grad[..., None, None] * polar
+        return grad[..., None, None] * polar, None
 
 
 class _PolarFactor(torch.autograd.Function):
@@ -111,13 +173,14 @@ class _PolarFactor(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[1:])
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        u, s, vh = ctx.saved_tensors
-        keep = _not_structural_zero(s)
+        matrix, u, s, vh = ctx.saved_tensors
+        # The second derivative divides by singular values, so here noise must not pass.
+        noise = torch.finfo(s.dtype).eps ** (2 / 3)
+        keep = (s > noise * s[..., :1]).to(s.dtype).unsqueeze(-2)
         u, v = u * keep, vh.mT * keep
         inverse = torch.where(keep > 0, 1 / s.unsqueeze(-2), 0.0)
         pairs = torch.where(keep.mT * keep > 0, 1 / (s.unsqueeze(-1) + s.unsqueeze(-2)), 0.0)
@@ -126,38 +189,59 @@ class _PolarFactor(torch.autograd.Function):
         within = u @ (core - core.mT) @ v.mT
         left = (grad_v - u @ (u.mT @ grad_v)) * inverse @ v.mT
         right = u * inverse @ (ut_grad - (ut_grad @ v) @ v.mT)
-        return within + left + right, None, None, None
+        second = _last_derivative(within + left + right, "the third derivative of a nuclear norm", matrix, grad)
+        return second, None, None, None
 
 
 class _ProductNuclearNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        (q_a, r_a), (q_b, r_b) = torch.linalg.qr(a), torch.linalg.qr(b)
-        u, s, vh = _svd(r_a @ r_b.mT)
-        ctx.save_for_backward(q_a, r_a, q_b, r_b, u * _not_structural_zero(s) @ vh)
-        return s.sum(dim=-1)
+    generate_vmap_rule = True
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        q_a, r_a, q_b, r_b, polar = ctx.saved_tensors
+    def forward(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        (q_a, r_a), (q_b, r_b) = torch.linalg.qr(a), torch.linalg.qr(b)
+        u, s, vh = _thin_svd(r_a @ r_b.mT)
+        return s.sum(dim=-1), q_a, r_a, q_b, r_b, u * _not_structural_zero(s) @ vh
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs, *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+        a, b, q_a, r_a, q_b, r_b, polar = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted: form the product and its polar factor after all
+            product = a @ b.mT
+            polar = _PolarFactor.apply(product, *_thin_svd(product.detach()))
+            return grad * (polar @ b), grad * (polar.mT @ a)
         return grad * (q_a @ (polar @ r_b)), grad * (q_b @ (polar.mT @ r_a))
 
 
 class _CovarianceFidelity(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, cov_s: Tensor, cov_t: Tensor) -> Tensor:
-        (values_s, vectors_s), (values_t, vectors_t) = psd_eigh(cov_s), psd_eigh(cov_t)
-        factor_s, factor_t = vectors_s * values_s.sqrt(), vectors_t * values_t.sqrt()
-        u, s, vh = _svd(factor_t.mT @ factor_s)
-        ctx.save_for_backward(values_s, vectors_s, values_t, vectors_t, u, s, vh)
-        return s.sum(dim=-1)
+    generate_vmap_rule = True
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        values_s, vectors_s, values_t, vectors_t, u, s, vh = ctx.saved_tensors
-        return grad * _half_transport(values_s, vectors_s, vh.mT, s), grad * _half_transport(values_t, vectors_t, u, s)
+    def forward(cov_s: Tensor, cov_t: Tensor) -> tuple[Tensor, ...]:
+        (values_s, vectors_s), (values_t, vectors_t) = psd_eigh(cov_s), psd_eigh(cov_t)
+        factor_s, factor_t = vectors_s * values_s.sqrt(), vectors_t * values_t.sqrt()
+        u, s, vh = _thin_svd(factor_t.mT @ factor_s)
+        return s.sum(dim=-1), values_s, vectors_s, values_t, vectors_t, u, s, vh
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs, *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+        cov_s, cov_t, values_s, vectors_s, values_t, vectors_t, u, s, vh = ctx.saved_tensors
+        sides = ((values_s, vectors_s, vh.mT), (values_t, vectors_t, u))
+        refusal = "the second derivative of the Bures distance with respect to covariances"
+        to_s, to_t = (
+            _last_derivative(_half_transport(values, vectors, rotation, s), refusal, cov_s, cov_t)
+            for values, vectors, rotation in sides
+        )
+        return grad * to_s, grad * to_t
 
 
 def _half_transport(values: Tensor, vectors: Tensor, rotation: Tensor, s: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bures.arrays import Array, Scalar, as_result, checks_values, full_precision
 from bures.factors import LabelKernel
-from bures.kernels import Bandwidth, Kernel
+from bures.kernels import Bandwidth, Kernel, source_share
 from bures.labels import Conditioning, Labels
 from bures.metrics._mmd import ONE_RKHS_RULES, squared_mean_difference
 from bures.metrics._problem import ConditionalProblem, conditional_problem
@@ -18,7 +18,17 @@ __all__ = ["MissingClassWarning", "ckw", "class_mean_terms", "mean_term"]
 
 
 class MissingClassWarning(UserWarning):
-    """A class is absent from one domain, so its conditional means cannot be compared."""
+    """A class is absent from one domain, so `bures.ckw` cannot compare its conditional means and leaves it out.
+
+    Examples
+    --------
+    >>> import warnings, bures
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     d2 = bures.ckw([[0.0], [1.0], [4.0]], ["a", "a", "b"], [[0.0], [1.0]], ["a", "a"])
+    >>> caught[0].category.__name__
+    'MissingClassWarning'
+    """
 
 
 def ckw(
@@ -124,7 +134,8 @@ def class_mean_terms(problem: ConditionalProblem) -> tuple[Tensor, Tensor]:
     both = (frequency_s > 0) & (frequency_t > 0)
     dtype = problem.blocks.ss.dtype
     terms = squared_mean_difference(problem.blocks, (vs * both).to(dtype), (vt * both).to(dtype))
-    return terms, torch.where(both, (frequency_s + frequency_t) / 2, 0.0)
+    importance = (frequency_s + frequency_t) / 2 if problem.prior is None else problem.prior
+    return terms, torch.where(both, importance, 0.0)
 
 
 def _class_weights(labels: Labels, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,8 +152,8 @@ def _continuous_mean_term(problem: ConditionalProblem) -> Tensor:
     dtype = blocks.ss.dtype
     vs = _embedding_weights(problem.source, pooled, problem.eps).to(dtype)
     vt = _embedding_weights(problem.target, pooled, problem.eps).to(dtype)
-    n, m = len(problem.source.labels), len(problem.target.labels)
-    share = torch.cat([n * problem.source.weights, m * problem.target.weights]) / (n + m)
+    part = source_share(problem.source.weights, problem.target.weights)
+    share = torch.cat([part * problem.source.weights, (1 - part) * problem.target.weights])
     return (share.to(dtype) * squared_mean_difference(blocks, vs, vt)).sum()
 
 
@@ -155,8 +166,8 @@ def _embedding_weights(kernel: LabelKernel, rows: Tensor, eps: Tensor) -> Tensor
 
 
 def _warn_of_missing_classes(problem: ConditionalProblem) -> None:
-    if problem.source.labels.n_classes is None or not checks_values():
-        return
+    if problem.source.labels.n_classes is None or problem.prior is not None or not checks_values():
+        return  # without classes none is missing, and a prior has seen to it that none is
     frequency_s = problem.source.weights @ problem.source.labels.membership()
     frequency_t = problem.target.weights @ problem.target.labels.membership()
     names = problem.source.labels.class_names()
@@ -165,7 +176,7 @@ def _warn_of_missing_classes(problem: ConditionalProblem) -> None:
         missing = ((own <= 0) & (other > 0)).nonzero().flatten().tolist()
         if missing:
             listed = ", ".join(repr(names[c]) for c in missing[:5]) + (", ..." if len(missing) > 5 else "")
-            parts.append(f"{len(missing)} classes are missing from the {domain} ({listed})")
+            parts.append(f"class {listed} from the {domain}")
     if parts:
-        message = f"{' and '.join(parts)}; their means are left out of the distance"
+        message = f"missing: {' and '.join(parts)}; the means of such classes are left out of the distance"
         warnings.warn(message, MissingClassWarning, stacklevel=3)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, full_precision
-from bures.factors import Factor, UnconditionalFactor
+from bures.factors import Factor, LabelKernel, UnconditionalFactor
 from bures.kernels import Bandwidth, GramBlocks, Kernel
 from bures.labels import Conditioning, Labels
 from bures.metrics._ckw import class_mean_terms, mean_term
@@ -65,8 +65,8 @@ def explain(
     within their class (the most probable one for soft labels), so only P(X|Y) is mixed and class counts stay.
     **Debiased value**: the estimator of Theorem 6 is biased upward; with :math:`h` the mean distance between half
     samples of each class, :math:`2 d^2 - h` is free of the part of the bias that falls like 1/n. In many dimensions
-    the bias falls more slowly and part of it stays: compare with the null level. The interval uses the spread of the
-    half samples, which estimates the sampling variance of :math:`d^2`.
+    the bias falls more slowly and part of it stays: compare with the null level. The interval is 1.96 standard
+    deviations of the half samples, which estimate that of :math:`d^2`, to either side.
 
     Examples
     --------
@@ -100,8 +100,8 @@ def explain(
             prior=prior,
         )
         one_rkhs = bandwidth != "per-block"
-        factor_s, factor_t = (k.factor(problem.eps) for k in (problem.source, problem.target))
-        terms = bures_terms(problem.blocks, factor_s, factor_t)
+        factor_s, factor_t = problem.source.factor(problem.eps), problem.target.factor(problem.eps)
+        terms = bures_terms(problem.blocks, factor_s, factor_t, problem.method)
         value = float(terms.squared_distance)
         generator = torch.Generator().manual_seed(seed)
         null = _null_sample(problem, n_permutations, generator)
@@ -145,12 +145,16 @@ def _effective_rank(block: Tensor, factor: Factor) -> float:
 def _sub_terms(problem: ConditionalProblem, index_s: Tensor, index_t: Tensor) -> BuresTerms:
     """The distance between some samples of each domain; bandwidths and eps stay, weights are rescaled."""
     blocks = _sub_blocks(problem.blocks, index_s, index_t)
-    factors = []
-    for kernel, index in ((problem.source, index_s), (problem.target, index_t)):
-        weights = kernel.weights[index]
-        part = dataclasses.replace(kernel, labels=kernel.labels.take(index), weights=weights / weights.sum())
-        factors.append(part.factor(problem.eps))
-    return bures_terms(blocks, *factors)
+    factor_s, factor_t = (
+        _sub_kernel(kernel, index).factor(problem.eps)
+        for kernel, index in ((problem.source, index_s), (problem.target, index_t))
+    )
+    return bures_terms(blocks, factor_s, factor_t, problem.method)
+
+
+def _sub_kernel(kernel: LabelKernel, index: Tensor) -> LabelKernel:
+    weights = kernel.weights[index]
+    return dataclasses.replace(kernel, labels=kernel.labels.take(index), weights=weights / weights.sum())
 
 
 def _sub_blocks(blocks: GramBlocks, index_s: Tensor, index_t: Tensor) -> GramBlocks:
@@ -176,27 +180,25 @@ def _null_sample(problem: ConditionalProblem, count: int, generator: torch.Gener
     blocks = problem.blocks
     pooled = torch.cat([torch.cat([blocks.ss, blocks.ts.T], dim=1), torch.cat([blocks.ts, blocks.tt], dim=1)])
     strata = torch.cat([_strata(problem.source.labels), _strata(problem.target.labels)]).cpu()
-    kernels = (problem.source, problem.target)
-    soft = any(kernel.labels.kind == "soft" for kernel in kernels)
     # Hard labels and weights belong to places, which the permutation keeps; soft labels move with their samples.
-    factors = [kernel.factor(problem.eps) for kernel in kernels]
+    soft = "soft" in (problem.source.labels.kind, problem.target.labels.kind)
     rows = torch.cat([problem.source.labels.rows(), problem.target.labels.rows()]) if soft else None
+    factor_s, factor_t = problem.source.factor(problem.eps), problem.target.factor(problem.eps)
     values = []
     for _ in range(count):
         order = _permute_within(strata, generator).to(pooled.device)
         mixed = pooled[order][:, order]
         if rows is not None:
-            moved = rows[order]
-            parts = (moved[:n], moved[n:])
-            factors = [
-                dataclasses.replace(kernel, labels=dataclasses.replace(kernel.labels, kind="soft", values=part)).factor(
-                    problem.eps
-                )
-                for kernel, part in zip(kernels, parts, strict=True)
-            ]
+            factor_s = _with_rows(problem.source, rows[order[:n]]).factor(problem.eps)
+            factor_t = _with_rows(problem.target, rows[order[n:]]).factor(problem.eps)
         split = GramBlocks(mixed[:n, :n], mixed[n:, n:], mixed[n:, :n], None)
-        values.append(bures_terms(split, *factors).squared_distance.double().cpu())
+        terms = bures_terms(split, factor_s, factor_t, problem.method)
+        values.append(terms.squared_distance.double().cpu())
     return torch.stack(values)
+
+
+def _with_rows(kernel: LabelKernel, rows: Tensor) -> LabelKernel:
+    return dataclasses.replace(kernel, labels=dataclasses.replace(kernel.labels, kind="soft", values=rows))
 
 
 def _permute_within(strata: Tensor, generator: torch.Generator) -> Tensor:
@@ -221,10 +223,10 @@ def _debias(
         index_s, index_t = (_half_of_each(strata, generator).to(device) for strata in (strata_s, strata_t))
         halves.append(_sub_terms(problem, index_s, index_t).squared_distance.double().cpu())
     sample = torch.stack(halves)
-    mean = float(sample.mean())
-    low, high = (float(torch.quantile(sample, level)) for level in (0.025, 0.975))
-    debiased = 2 * value - mean
-    return debiased, (debiased - (high - mean), debiased - (low - mean))
+    debiased = 2 * value - float(sample.mean())
+    # Half samples without replacement spread as much around each other as full samples around their population.
+    half_width = 1.96 * float(sample.std()) if count > 1 else math.nan
+    return debiased, (debiased - half_width, debiased + half_width)
 
 
 def _half_of_each(strata: Tensor, generator: torch.Generator) -> Tensor:
@@ -252,7 +254,7 @@ def _class_terms(problem: ConditionalProblem, value: float, one_rkhs: bool) -> t
                 name=name,
                 n_source=float(members_s[:, c].sum()),
                 n_target=float(members_t[:, c].sum()),
-                kernel_bures=_weighted_kernel_bures(problem.blocks, mass_s, mass_t) if both else math.nan,
+                kernel_bures=_weighted_kernel_bures(problem, mass_s, mass_t) if both else math.nan,
                 mean_term=float(means[c]) if both and means is not None else math.nan,
                 change_without=_value_without(problem, problem.source.weights - mass_s, problem.target.weights - mass_t)
                 - value,
@@ -261,10 +263,12 @@ def _class_terms(problem: ConditionalProblem, value: float, one_rkhs: bool) -> t
     return tuple(result)
 
 
-def _weighted_kernel_bures(blocks: GramBlocks, mass_s: Tensor, mass_t: Tensor) -> float:
+def _weighted_kernel_bures(problem: ConditionalProblem, mass_s: Tensor, mass_t: Tensor) -> float:
     index_s, index_t = mass_s.nonzero().flatten(), mass_t.nonzero().flatten()
-    weights = [mass[index] / mass.sum() for mass, index in ((mass_s, index_s), (mass_t, index_t))]
-    terms = bures_terms(_sub_blocks(blocks, index_s, index_t), *(UnconditionalFactor(w) for w in weights))
+    factor_s, factor_t = (
+        UnconditionalFactor(mass[index] / mass.sum()) for mass, index in ((mass_s, index_s), (mass_t, index_t))
+    )
+    terms = bures_terms(_sub_blocks(problem.blocks, index_s, index_t), factor_s, factor_t, problem.method)
     return float(terms.squared_distance)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, check_choice, is_tensor_call, read_samples
+from bures.arrays import FUNCTION_NAMES, Array, Names, check_choice, is_tensor_call, read_samples
 from bures.factors import LABEL_BANDWIDTH_RULES, Factor, LabelKernel, bind_label_kernel, check_eps, resolve_eps
 from bures.kernels import (
     BANDWIDTH_RULES,
@@ -19,12 +19,10 @@ from bures.kernels import (
     check_kernel,
     gram_blocks,
 )
-from bures.labels import Conditioning, class_prior_weights, read_labels
-from bures.spectral import nuclear_norm
+from bures.labels import Conditioning, check_prior, class_prior_weights, read_labels
+from bures.spectral import METHODS, nuclear_norm
 
-__all__ = ["METHODS", "BuresTerms", "ConditionalProblem", "bures_terms", "check_options", "conditional_problem"]
-
-METHODS = ("auto", "svd")
+__all__ = ["BuresTerms", "ConditionalProblem", "bures_terms", "check_options", "conditional_problem"]
 
 
 @dataclass(frozen=True)
@@ -41,14 +39,14 @@ class BuresTerms:
         return self.trace_s + self.trace_t - 2 * self.fidelity
 
 
-def bures_terms(blocks: GramBlocks, factor_s: Factor, factor_t: Factor) -> BuresTerms:
+def bures_terms(blocks: GramBlocks, factor_s: Factor, factor_t: Factor, method: str = "auto") -> BuresTerms:
     """Theorem 5 with any factors of B: two traces and a nuclear norm."""
     dtype = blocks.ss.dtype
     cross = factor_s.apply(factor_t.apply(blocks.ts).T).T
     return BuresTerms(
         trace_s=(blocks.ss * factor_s.trace_weights(dtype)).sum(),
         trace_t=(blocks.tt * factor_t.trace_weights(dtype)).sum(),
-        fidelity=nuclear_norm(cross),
+        fidelity=nuclear_norm(cross, method),
     )
 
 
@@ -56,6 +54,7 @@ def bures_terms(blocks: GramBlocks, factor_s: Factor, factor_t: Factor) -> Bures
 class ConditionalProblem:
     """Gram blocks of two samples, and their labels and weights under a label kernel.
 
+    ``prior`` holds the class frequencies both domains were weighted to, where these were given.
     ``blocks`` may lack a constant, which centring removes; ``gram(up_to_constant=False)`` gives the kernel's values.
     """
 
@@ -65,10 +64,12 @@ class ConditionalProblem:
     source: LabelKernel
     target: LabelKernel
     eps: Tensor
+    prior: Tensor | None
+    method: str
 
     def terms(self) -> BuresTerms:
         """The terms of the squared CKB distance."""
-        return bures_terms(self.blocks, self.source.factor(self.eps), self.target.factor(self.eps))
+        return bures_terms(self.blocks, self.source.factor(self.eps), self.target.factor(self.eps), self.method)
 
 
 def conditional_problem(
@@ -88,6 +89,7 @@ def conditional_problem(
     sample_weight_t: Array | None,
     prior: Array | None,
     bandwidth_rules: tuple[str, ...] = BANDWIDTH_RULES,
+    names: Names = FUNCTION_NAMES,
 ) -> ConditionalProblem:
     """Check every argument and build the problem; the arguments are those of `bures.ckb`."""
     check_options(
@@ -96,23 +98,24 @@ def conditional_problem(
         label_kernel=label_kernel,
         label_bandwidth=label_bandwidth,
         eps=eps,
+        prior=prior,
         method=method,
         bandwidth_rules=bandwidth_rules,
     )
-    tensor_call = is_tensor_call(
-        xs=xs, ys=ys, xt=xt, yt=yt, sample_weight_s=sample_weight_s, sample_weight_t=sample_weight_t
-    )
-    s, t, ws, wt = read_samples(xs, xt, sample_weight_s, sample_weight_t)
-    labels_s, labels_t = read_labels(ys, yt, conditioning, len(s), len(t), like=s)
+    arrays = dict(zip(names, (xs, ys, xt, yt), strict=True))
+    tensor_call = is_tensor_call(**arrays, sample_weight_s=sample_weight_s, sample_weight_t=sample_weight_t)
+    s, t, ws, wt = read_samples(xs, xt, sample_weight_s, sample_weight_t, names=names)
+    labels_s, labels_t = read_labels(ys, yt, conditioning, len(s), len(t), like=s, names=names)
+    frequencies = None
     if prior is not None:
-        ws, wt, _ = class_prior_weights(labels_s, labels_t, ws, wt, prior)
+        ws, wt, frequencies = class_prior_weights(labels_s, labels_t, ws, wt, prior)
     numpy_callable = not tensor_call
     gram = partial(gram_blocks, s, t, kernel=kernel, bandwidth=bandwidth, ws=ws, wt=wt, numpy_callable=numpy_callable)
     bind = partial(bind_label_kernel, kernel=label_kernel, bandwidth=label_bandwidth, numpy_callable=numpy_callable)
     with torch.no_grad():
-        source, target = bind(labels_s, ws, argument="ys"), bind(labels_t, wt, argument="yt")
+        source, target = bind(labels_s, ws, argument=names.ys), bind(labels_t, wt, argument=names.yt)
         regulariser = resolve_eps(eps, source, target)
-    return ConditionalProblem(tensor_call, gram, gram(), source, target, regulariser)
+    return ConditionalProblem(tensor_call, gram, gram(), source, target, regulariser, frequencies, method)
 
 
 def check_options(
@@ -122,6 +125,7 @@ def check_options(
     label_kernel: Kernel,
     label_bandwidth: Bandwidth,
     eps: str | float,
+    prior: Array | None,
     method: str,
     bandwidth_rules: tuple[str, ...] = BANDWIDTH_RULES,
 ) -> None:
@@ -131,4 +135,5 @@ def check_options(
     check_kernel(label_kernel, name="label_kernel")
     check_bandwidth(label_bandwidth, rules=LABEL_BANDWIDTH_RULES, name="label_bandwidth")
     check_eps(eps)
+    check_prior(prior)
     check_choice("method", method, METHODS)

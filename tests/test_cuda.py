@@ -1,0 +1,82 @@
+"""On a GPU the metrics stay there and agree with the CPU. Skipped where there is none."""
+
+import pytest
+import torch
+
+import bures
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+METRICS = {
+    "ckb": lambda xs, ys, xt, yt: bures.ckb(xs, ys, xt, yt),
+    "ckb-per-block": lambda xs, ys, xt, yt: bures.ckb(xs, ys, xt, yt, bandwidth="per-block"),
+    "ckb-median-laplacian": lambda xs, ys, xt, yt: bures.ckb(xs, ys, xt, yt, bandwidth="median", kernel="laplacian"),
+    "ckb-prior": lambda xs, ys, xt, yt: bures.ckb(xs, ys, xt, yt, prior="uniform", eps="auto"),
+    "ckw": lambda xs, ys, xt, yt: bures.ckw(xs, ys, xt, yt),
+    "kernel_bures": lambda xs, ys, xt, yt: bures.kernel_bures(xs, xt),
+    "bures": lambda xs, ys, xt, yt: bures.bures(xs, xt),
+    "mmd": lambda xs, ys, xt, yt: bures.mmd(xs, xt),
+    "CKBLoss": lambda xs, ys, xt, yt: bures.CKBLoss()(xs, ys, xt, yt),
+    "CKWLoss": lambda xs, ys, xt, yt: bures.CKWLoss()(xs, ys, xt, yt),
+}
+
+
+def make_batch(dtype):
+    generator = torch.Generator().manual_seed(0)
+    xs, xt = torch.randn(50, 16, generator=generator), 1.5 * torch.randn(40, 16, generator=generator)
+    p_t = torch.randn(40, 4, generator=generator).softmax(1)
+    return xs.to(dtype), torch.arange(50) % 4, xt.to(dtype), p_t.to(dtype)
+
+
+def value_and_gradients(metric, xs, ys, xt, yt):
+    xs, xt = xs.clone().requires_grad_(), xt.clone().requires_grad_()
+    value = metric(xs, ys, xt, yt)
+    value.backward()
+    return value.detach(), xs.grad, xt.grad
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
+@pytest.mark.parametrize("name", METRICS)
+def test_value_and_gradient_stay_on_the_device_and_agree_with_the_cpu(name, dtype, tolerance):
+    batch = make_batch(dtype)
+    on_cpu = value_and_gradients(METRICS[name], *batch)
+    on_gpu = value_and_gradients(METRICS[name], *(part.cuda() for part in batch))
+    for cpu, gpu in zip(on_cpu, on_gpu, strict=True):
+        assert gpu.is_cuda
+        assert gpu.dtype == dtype
+        assert float((gpu.cpu() - cpu).norm()) <= tolerance * float(cpu.norm())
+
+
+def test_explain_on_the_device_agrees_with_the_cpu():
+    batch = make_batch(torch.float64)
+    on_cpu = bures.explain(*batch, n_permutations=5, n_bootstrap=5)
+    on_gpu = bures.explain(*(part.cuda() for part in batch), n_permutations=5, n_bootstrap=5)
+    assert on_gpu.squared_distance == pytest.approx(on_cpu.squared_distance, rel=1e-9)
+    assert on_gpu.null_mean == pytest.approx(on_cpu.null_mean, rel=1e-9)
+    assert on_gpu.debiased == pytest.approx(on_cpu.debiased, rel=1e-9)
+
+
+def test_autocast_does_not_reach_the_distance():
+    z_s, y_s, z_t, p_t = (part.cuda() for part in make_batch(torch.float32))
+    outside = bures.CKBLoss()(z_s, y_s, z_t, p_t)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        inside = bures.CKBLoss()(z_s, y_s, z_t, p_t)
+    assert inside.dtype == torch.float32
+    assert float(inside) == pytest.approx(float(outside), rel=1e-6)
+
+
+def test_tensors_on_two_devices_are_named():
+    z_s, y_s, z_t, p_t = make_batch(torch.float32)
+    with pytest.raises(ValueError, match=r"xs is on device cuda:0 but ys is on cpu"):
+        bures.ckb(z_s.cuda(), y_s, z_t, p_t)
+
+
+def test_compiled_loss_agrees():
+    z_s, y_s, z_t, p_t = (part.cuda() for part in make_batch(torch.float32))
+    compiled = torch.compile(bures.CKBLoss(), fullgraph=True)
+    expected = value_and_gradients(bures.CKBLoss(), z_s, y_s, z_t, p_t)
+    for got, wanted in zip(value_and_gradients(compiled, z_s, y_s, z_t, p_t), expected, strict=True):
+        assert float((got - wanted).norm()) <= 1e-3 * float(wanted.norm())

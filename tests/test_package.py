@@ -1,0 +1,151 @@
+"""The package as a whole: quick to import, every public name documented, typed, versioned and citable."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+import yaml
+
+import bures
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = {"lightning", "pytorch_lightning", "matplotlib"}
+
+
+def python(code: str, *options: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, *options, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def after(code: str) -> tuple[set[str], set[str]]:
+    """Top-level packages in `sys.modules`, and the global names, of a fresh interpreter after some code."""
+    report = "import json, sys; print(json.dumps([sorted(sys.modules), sorted(globals())]))"
+    modules, names = json.loads(python(f"{code}\n{report}"))
+    return {name.partition(".")[0] for name in modules}, set(names)
+
+
+def test_import_loads_neither_torch_nor_lightning_nor_matplotlib():
+    loaded, _ = after("import bures")
+    assert "bures" in loaded
+    assert not loaded & {*HEAVY, "torch", "torchvision", "scipy", "sklearn", "pandas"}
+
+
+def test_all_public_names_load_torch_but_neither_lightning_nor_matplotlib():
+    loaded, names = after("from bures import *")
+    assert set(bures.__all__) <= names
+    assert "torch" in loaded
+    assert not loaded & {*HEAVY, "sklearn", "torchvision"}
+
+
+def test_import_and_first_use_raise_no_warning():
+    python("import bures; bures.ckb; bures.CKBLoss(); bures.data.drifting_class(6)", "-W", "error")
+
+
+def test_every_public_name_resolves_and_is_listed_once():
+    assert len(set(bures.__all__)) == len(bures.__all__)
+    for name in bures.__all__:
+        assert getattr(bures, name) is not None
+        assert name in dir(bures)
+
+
+def test_every_public_name_is_known_to_type_checkers():
+    source = inspect.getsource(bures)
+    block = source[source.index("if TYPE_CHECKING") : source.index("__all__")]
+    for name in bures.__all__:
+        assert re.search(rf"\b{name}\b", block), name
+
+
+def public_objects() -> dict[str, object]:
+    objects = {name: getattr(bures, name) for name in bures.__all__ if not inspect.ismodule(getattr(bures, name))}
+    objects |= {f"data.{name}": getattr(bures.data, name) for name in bures.data.__all__}
+    return objects
+
+
+@pytest.mark.parametrize("name", public_objects())
+def test_every_public_object_has_a_docstring_with_a_doctest(name):
+    documented = public_objects()[name]
+    text = inspect.getdoc(documented) or ""
+    summary = text.split("\n", 1)[0]
+    assert summary.endswith("."), "the first line is one sentence"
+    examples = re.search(r"^Examples\n-{8}\n(.*?)(?:^\S.*\n-{3,}|\Z)", text, flags=re.DOTALL | re.MULTILINE)
+    assert examples, "no section Examples"
+    assert ">>> " in examples[1]
+    # What is called with arguments describes them.
+    if inspect.isfunction(documented):
+        assert re.search(r"^Parameters\n-{10}$", text, flags=re.MULTILINE)
+        assert re.search(r"^Returns\n-{7}$", text, flags=re.MULTILINE)
+        described = text[text.index("Parameters\n") : text.index("Returns\n")]
+        for parameter in inspect.signature(documented).parameters:
+            assert re.search(rf"\b{parameter}\b", described), f"{parameter} is not described"
+
+
+@pytest.mark.parametrize("name", [name for name in bures.__all__ if inspect.ismodule(getattr(bures, name))])
+def test_every_public_module_has_a_docstring_and_public_names(name):
+    module = getattr(bures, name)
+    assert (module.__doc__ or "").strip().endswith(".")
+    assert module.__all__
+
+
+@pytest.mark.parametrize("name", public_objects())
+def test_public_objects_say_where_they_live(name):
+    documented = public_objects()[name]
+    assert documented.__module__.startswith("bures.")
+    assert documented.__name__ == name.rpartition(".")[2]
+
+
+def test_dir_lists_the_public_names_before_they_are_loaded():
+    listed = json.loads(python("import json, bures; print(json.dumps(dir(bures)))"))
+    assert set(bures.__all__) <= set(listed)
+    assert listed == sorted(listed)
+    assert "__version__" in listed
+
+
+def test_an_unknown_attribute_is_an_attribute_error_that_names_it():
+    with pytest.raises(AttributeError, match="module 'bures' has no attribute 'wasserstein'"):
+        _ = bures.wasserstein
+    assert not hasattr(bures, "ckq")
+
+
+def test_the_package_is_marked_as_typed():
+    assert resources.files("bures").joinpath("py.typed").is_file()
+
+
+def test_version_is_a_string_that_starts_with_a_number():
+    assert re.match(r"\d", bures.__version__)
+
+
+@pytest.fixture
+def citation():
+    path = ROOT / "CITATION.cff"
+    if not path.is_file():
+        pytest.skip("not a source tree")
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def test_citation_names_the_paper_and_its_pages(citation):
+    paper = citation["preferred-citation"]
+    assert paper["title"] == "Conditional Bures Metric for Domain Adaptation"
+    assert [author["family-names"] for author in paper["authors"]] == ["Luo", "Ren"]
+    assert (paper["year"], paper["start"], paper["end"]) == (2021, 13989, 13998)
+
+
+def test_citation_and_docstring_agree_on_the_pages(citation):
+    paper = citation["preferred-citation"]
+    assert f"pp. {paper['start']}-{paper['end']}" in bures.ckb.__doc__
+
+
+def test_citation_states_the_version_of_the_project(citation):
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]

@@ -1,0 +1,303 @@
+"""Nuclear norms: values, gradients where singular values repeat or vanish, and the way out when an SVD fails."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from torch import Tensor
+
+import bures
+from bures.spectral import covariance_fidelity, nuclear_norm, product_nuclear_norm, psd_eigh
+
+both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+
+
+def matrix_of(singular_values, m: int = 5, n: int = 4, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """A matrix with given singular values, and its singular vectors, in float64."""
+    rng = np.random.default_rng(seed)
+    u, _ = np.linalg.qr(rng.normal(size=(m, m)))
+    v, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    u, v = u[:, : len(singular_values)], v[:, : len(singular_values)]
+    return tuple(torch.as_tensor(a) for a in (u * singular_values @ v.T, u, v))
+
+
+SPECTRA = {
+    "distinct": [4.0, 3.0, 2.0, 1.0],
+    "repeated": [2.0, 2.0, 2.0, 1.0],
+    "all-equal": [1.0, 1.0, 1.0, 1.0],
+    "nearly-equal": [1.0, 1.0 - 1e-14, 1.0 - 2e-14, 0.5],
+    "small": [1.0, 1e-2, 1e-4, 1e-6],
+    "rank-two": [3.0, 1.0],
+    "rank-one": [3.0],
+}
+
+
+# Squaring a float64 matrix leaves singular values good to 1e-8 of the largest; a float32 matrix loses nothing by it.
+TOLERANCE = {
+    (torch.float32, "svd"): 1e-5,
+    (torch.float32, "gram"): 1e-5,
+    (torch.float64, "svd"): 1e-12,
+    (torch.float64, "gram"): 1e-7,
+}
+each_method = pytest.mark.parametrize("method", ["svd", "gram"])
+
+
+@both_dtypes
+@each_method
+@pytest.mark.parametrize("spectrum", SPECTRA)
+@pytest.mark.parametrize("shape", [(5, 4), (4, 5), (4, 4)], ids=str)
+def test_nuclear_norm_is_the_sum_of_singular_values_and_its_gradient_the_polar_factor(spectrum, shape, method, dtype):
+    matrix, u, v = matrix_of(SPECTRA[spectrum], *shape)
+    leaf = matrix.to(dtype).requires_grad_()
+    norm = nuclear_norm(leaf, method)
+    norm.backward()
+    tolerance = TOLERANCE[dtype, method]
+    assert norm.dtype == leaf.grad.dtype == dtype
+    assert norm.item() == pytest.approx(sum(SPECTRA[spectrum]), rel=tolerance)
+    assert nuclear_norm(leaf.detach(), method).item() == pytest.approx(norm.item(), rel=tolerance)
+    # Directions of singular values near the resolution are noise; what is compared is what can be held.
+    keep = sum(value > 1e2 * tolerance for value in SPECTRA[spectrum])
+    polar = leaf.grad.double()
+    expected = torch.eye(keep, dtype=torch.float64)
+    torch.testing.assert_close(u[:, :keep].T @ polar @ v[:, :keep], expected, rtol=0, atol=1e2 * tolerance)
+    assert float(torch.linalg.matrix_norm(polar, ord=2)) <= 1 + 1e-3
+
+
+@pytest.mark.parametrize(
+    ("dtype", "method"), [(torch.float32, "gram"), (torch.float64, "svd")], ids=["float32", "float64"]
+)
+def test_auto_is_the_gram_matrix_for_float32_and_the_svd_for_float64(dtype, method):
+    leaf = matrix_of(SPECTRA["small"])[0].to(dtype).requires_grad_()
+    other = leaf.detach().clone().requires_grad_()
+    nuclear_norm(leaf).backward()
+    nuclear_norm(other, method).backward()
+    assert torch.equal(leaf.grad, other.grad)
+
+
+def test_the_gram_matrix_holds_small_directions_of_a_float32_matrix():
+    """Singular values of 1e-6 and less of the largest, where a float32 SVD would give noise for vectors."""
+    leaf = torch.diag(torch.tensor([1.0, 2.0**-20, 2.0**-22])).requires_grad_()
+    nuclear_norm(leaf, "gram").backward()
+    torch.testing.assert_close(leaf.grad, torch.eye(3), rtol=0, atol=1e-3)
+
+
+@both_dtypes
+@pytest.mark.parametrize("rank", [1, 2])
+def test_structural_zeros_carry_no_gradient(rank, dtype):
+    matrix, u, v = matrix_of([3.0, 1.0][:rank])
+    leaf = matrix.to(dtype).requires_grad_()
+    nuclear_norm(leaf, "svd").backward()
+    torch.testing.assert_close(
+        leaf.grad.double(), u @ v.T, rtol=0, atol={torch.float32: 1e-4, torch.float64: 1e-10}[dtype]
+    )
+
+
+@both_dtypes
+@each_method
+def test_the_gradient_is_a_contraction_on_a_decaying_spectrum(method, dtype):
+    """Whatever is rounding and whatever is not, a subgradient of the nuclear norm has spectral norm one."""
+    leaf = matrix_of(np.logspace(0, -13, 50), 50, 50)[0].to(dtype).requires_grad_()
+    nuclear_norm(leaf, method).backward()
+    assert float(torch.linalg.matrix_norm(leaf.grad.double(), ord=2)) == pytest.approx(1, abs=0.05)
+
+
+@both_dtypes
+@each_method
+def test_the_zero_matrix_has_norm_and_gradient_zero(method, dtype):
+    leaf = torch.zeros(3, 4, dtype=dtype, requires_grad=True)
+    norm = nuclear_norm(leaf, method)
+    norm.backward()
+    assert norm.item() == 0
+    assert not leaf.grad.any()
+
+
+def test_nuclear_norm_without_a_graph_is_the_same():
+    matrix, _, _ = matrix_of(SPECTRA["distinct"])
+    with torch.no_grad():
+        plain = nuclear_norm(matrix.clone().requires_grad_())
+    assert not plain.requires_grad
+    assert float(plain) == pytest.approx(10, rel=1e-12)
+
+
+def test_nuclear_norm_of_a_batch_is_that_of_each_matrix():
+    batch = torch.stack([matrix_of(SPECTRA[name])[0] for name in ("distinct", "repeated", "rank-two")]).requires_grad_()
+    norms = nuclear_norm(batch)
+    assert norms.shape == (3,)
+    weights = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+    (gradient,) = torch.autograd.grad((weights * norms).sum(), batch)
+    for i, weight in enumerate(weights):
+        leaf = batch[i].detach().requires_grad_()
+        single = nuclear_norm(leaf)
+        assert norms[i].item() == pytest.approx(single.item(), rel=1e-12)
+        torch.testing.assert_close(gradient[i], weight * torch.autograd.grad(single, leaf)[0])
+
+
+def test_nuclear_norm_passes_first_and_second_order_gradcheck():
+    leaf = matrix_of(SPECTRA["distinct"])[0].requires_grad_()
+    assert torch.autograd.gradcheck(nuclear_norm, (leaf,))
+    assert torch.autograd.gradgradcheck(nuclear_norm, (leaf,))
+
+
+def test_second_derivative_is_finite_where_singular_values_repeat():
+    leaf = matrix_of(SPECTRA["repeated"])[0].requires_grad_()
+    assert torch.autograd.gradgradcheck(nuclear_norm, (leaf,))
+
+
+def test_nuclear_norm_under_vmap_is_that_of_a_loop():
+    batch = torch.stack([matrix_of(SPECTRA["distinct"], seed=seed)[0] for seed in range(3)])
+    gradients = torch.func.vmap(torch.func.grad(nuclear_norm))(batch)
+    for matrix, gradient in zip(batch, gradients, strict=True):
+        torch.testing.assert_close(gradient, torch.func.grad(nuclear_norm)(matrix))
+
+
+@both_dtypes
+@pytest.mark.parametrize("shapes", [(6, 5, 3), (3, 4, 8), (3, 9, 5), (1, 1, 1), (5, 1, 2)], ids=str)
+def test_product_nuclear_norm_is_that_of_the_product(shapes, dtype):
+    n, m, d = shapes
+    rng = np.random.default_rng(0)
+    a, b = (torch.as_tensor(rng.normal(size=(k, d)), dtype=dtype).requires_grad_() for k in (n, m))
+    fast, plain = product_nuclear_norm(a, b), nuclear_norm(a @ b.T)
+    tolerance = {torch.float32: 1e-4, torch.float64: 1e-10}[dtype]
+    assert fast.item() == pytest.approx(plain.item(), rel=tolerance)
+    for gradient, expected in zip(torch.autograd.grad(fast, (a, b)), torch.autograd.grad(plain, (a, b)), strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=tolerance, atol=tolerance)
+
+
+@both_dtypes
+@pytest.mark.parametrize("degenerate", ["zero", "rank-one", "duplicated", "orthogonal"])
+def test_product_nuclear_norm_stands_singular_factors(degenerate, dtype):
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(6, 4)), rng.normal(size=(5, 4))
+    if degenerate == "zero":
+        a[:] = 0
+    elif degenerate == "rank-one":
+        a, b = np.outer(a[:, 0], b[0]), np.outer(b[:, 1], b[0])
+    elif degenerate == "duplicated":
+        a, b = np.repeat(a[:2], 3, axis=0), np.repeat(a[:1], 5, axis=0)
+    else:
+        a[:, 2:], b[:, :2] = 0, 0
+    s, t = (torch.as_tensor(x, dtype=dtype).requires_grad_() for x in (a, b))
+    norm = product_nuclear_norm(s, t)
+    norm.backward()
+    expected = np.linalg.svd(a @ b.T, compute_uv=False).sum()
+    assert norm.item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert bool(s.grad.isfinite().all())
+    assert bool(t.grad.isfinite().all())
+
+
+def covariance(seed: int, rank: int = 8, d: int = 4) -> np.ndarray:
+    root = np.random.default_rng(seed).normal(size=(d, rank))
+    return root @ root.T
+
+
+def test_covariance_fidelity_is_the_trace_of_the_square_root():
+    s, t = covariance(0), covariance(1)
+    root = scipy.linalg.sqrtm(s)
+    expected = np.trace(scipy.linalg.sqrtm(root @ t @ root)).real
+    assert float(covariance_fidelity(torch.as_tensor(s), torch.as_tensor(t))) == pytest.approx(expected, rel=1e-10)
+
+
+def test_covariance_fidelity_of_singular_matrices_is_the_trace_of_the_square_root():
+    s, t = covariance(0, rank=2), covariance(1, rank=3)
+    expected = np.trace(scipy.linalg.sqrtm(s @ t + 1e-14 * np.eye(4))).real
+    assert float(covariance_fidelity(torch.as_tensor(s), torch.as_tensor(t))) == pytest.approx(expected, rel=1e-5)
+
+
+def test_covariance_fidelity_of_commuting_matrices_is_a_sum_of_roots():
+    s, t = torch.tensor([4.0, 0.0, 1.0]), torch.tensor([9.0, 5.0, 0.25])
+    assert float(covariance_fidelity(torch.diag(s), torch.diag(t))) == pytest.approx(6.5, rel=1e-6)
+
+
+def test_gradient_of_the_covariance_fidelity_is_half_the_transport_map():
+    s, t = torch.as_tensor(covariance(0)).requires_grad_(), torch.as_tensor(covariance(1)).requires_grad_()
+    gradients = torch.autograd.grad(covariance_fidelity(s, t), (s, t))
+    for own, other, gradient in ((s, t, gradients[0]), (t, s, gradients[1])):
+        transport = 2 * gradient
+        torch.testing.assert_close(transport @ own @ transport, other, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(transport, transport.T)
+
+
+def test_gradient_of_the_covariance_fidelity_is_its_directional_derivative():
+    s, t = covariance(0), covariance(1)
+    direction = covariance(2) - 3 * np.eye(4)
+    leaf = torch.as_tensor(s).requires_grad_()
+    (gradient,) = torch.autograd.grad(covariance_fidelity(leaf, torch.as_tensor(t)), leaf)
+    step = 1e-6
+    ahead, back = (
+        float(covariance_fidelity(torch.as_tensor(s + sign * step * direction), torch.as_tensor(t))) for sign in (1, -1)
+    )
+    assert float((gradient * torch.as_tensor(direction)).sum()) == pytest.approx((ahead - back) / (2 * step), rel=1e-6)
+
+
+def test_psd_eigh_clamps_rounding_below_zero():
+    matrix = torch.diag(torch.tensor([2.0, -1e-9, 1.0]))
+    values, vectors = psd_eigh(matrix)
+    assert values.tolist() == pytest.approx([0, 1, 2])
+    assert float(values.min()) == 0
+    torch.testing.assert_close((vectors * values) @ vectors.T, torch.diag(torch.tensor([2.0, 0.0, 1.0])))
+
+
+@pytest.fixture
+def failing_once(monkeypatch):
+    """The named routine of torch.linalg fails on its first call; gives the dtypes it was called with."""
+
+    def install(routine: str) -> list[torch.dtype]:
+        original, dtypes = getattr(torch.linalg, routine), []
+
+        def flaky(matrix, *args, **kwargs):
+            dtypes.append(matrix.dtype)
+            if len(dtypes) == 1:
+                raise torch.linalg.LinAlgError("the algorithm failed to converge")
+            return original(matrix, *args, **kwargs)
+
+        monkeypatch.setattr(torch.linalg, routine, flaky)
+        return dtypes
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("method", "routine", "dtype"), [("svd", "svd", torch.float32), ("gram", "eigh", torch.float64)]
+)
+def test_a_decomposition_that_does_not_converge_is_done_again_in_float64(failing_once, method, routine, dtype):
+    matrix, u, v = matrix_of(SPECTRA["distinct"])
+    dtypes = failing_once(routine)
+    leaf = matrix.float().requires_grad_()
+    norm = nuclear_norm(leaf, method)
+    norm.backward()
+    assert dtypes == [dtype, torch.float64]
+    assert norm.dtype == leaf.grad.dtype == torch.float32
+    assert norm.item() == pytest.approx(10, rel=1e-6)
+    torch.testing.assert_close(leaf.grad.double(), u @ v.T, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("method", "routine", "dtype"), [("svd", "svdvals", torch.float32), ("gram", "eigvalsh", torch.float64)]
+)
+def test_singular_values_that_do_not_converge_are_computed_again_in_float64(failing_once, method, routine, dtype):
+    matrix, _, _ = matrix_of(SPECTRA["distinct"])
+    dtypes = failing_once(routine)
+    assert float(nuclear_norm(matrix.float(), method)) == pytest.approx(10, rel=1e-6)
+    assert dtypes == [dtype, torch.float64]
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_a_distance_survives_an_svd_that_does_not_converge(failing_once, graph):
+    rng = np.random.default_rng(0)
+    xs, xt, y = rng.normal(size=(9, 3)), rng.normal(size=(9, 3)), np.arange(9) % 2
+    expected = bures.ckb(xs, y, xt, y)
+    dtypes = failing_once("svd" if graph else "svdvals")
+    s, t = torch.as_tensor(xs).requires_grad_(graph), torch.as_tensor(xt)
+    assert bures.ckb(s, torch.as_tensor(y), t, torch.as_tensor(y)).item() == pytest.approx(expected, rel=1e-10)
+    assert len(dtypes) == 2
+
+
+def test_a_second_failure_is_not_hidden(monkeypatch):
+    def fail(*args, **kwargs):
+        raise torch.linalg.LinAlgError("the algorithm failed to converge")
+
+    monkeypatch.setattr(torch.linalg, "svd", fail)
+    with pytest.raises(torch.linalg.LinAlgError, match="failed to converge"):
+        nuclear_norm(torch.eye(2, dtype=torch.float64, requires_grad=True))
