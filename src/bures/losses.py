@@ -5,7 +5,7 @@ a matrix), target features, target probabilities. Losses that compare features o
 pure function of the same name with its options stored; each returns a squared distance of at least float32, also
 under autocast and for bfloat16 features.
 
-Under ``torch.compile`` the losses trace into one graph (checked with torch 2.13, ``fullgraph=True``) when target
+Under ``torch.compile`` the losses trace into one graph (checked with torch 2.15, ``fullgraph=True``) when target
 labels are probabilities; values are then not checked, shapes are. Two integer label vectors, the ``"median"``
 bandwidth and weights of the unbiased MMD depend on values and break the graph.
 """
