@@ -36,6 +36,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"\.py$",  # every example runs, whatever its name
+    "ignore_pattern": r"_common\.py$",  # what the examples share is not a page
     "abort_on_example_error": True,
     "backreferences_dir": None,
     "download_all_examples": False,

@@ -13,12 +13,11 @@ was.
 
 from __future__ import annotations
 
-import argparse
-import os
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from _common import read_arguments
 from matplotlib.axes import Axes
 from rich.console import Console
 from rich.table import Table
@@ -111,9 +110,5 @@ def main(quick: bool, output: Path) -> None:
     console.print(f"\nFigure: {path}")
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Show a conditional shift and the distances that see it.")
-    parser.add_argument("--quick", action="store_true", help="fewer samples and seeds")
-    parser.add_argument("--output", type=Path, default=Path("outputs"), help="folder for the figure (default: outputs)")
-    arguments = parser.parse_args()
-    main(arguments.quick or "BURES_QUICK_EXAMPLES" in os.environ, arguments.output)
+arguments = read_arguments("conditional_shift")
+main(arguments.quick, arguments.output)

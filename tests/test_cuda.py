@@ -74,9 +74,50 @@ def test_tensors_on_two_devices_are_named():
         bures.ckb(z_s.cuda(), y_s, z_t, p_t)
 
 
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_compiled_loss_agrees():
     z_s, y_s, z_t, p_t = (part.cuda() for part in make_batch(torch.float32))
     compiled = torch.compile(bures.CKBLoss(), fullgraph=True)
     expected = value_and_gradients(bures.CKBLoss(), z_s, y_s, z_t, p_t)
     for got, wanted in zip(value_and_gradients(compiled, z_s, y_s, z_t, p_t), expected, strict=True):
         assert float((got - wanted).norm()) <= 1e-3 * float(wanted.norm())
+
+
+@pytest.mark.parametrize("make_loss", [bures.CKBLoss, bures.CKWLoss], ids=["CKBLoss", "CKWLoss"])
+def test_replayed_graphs_give_what_the_function_gives_for_new_values(make_loss):
+    loss = make_loss()
+    for seed in range(6):  # the first calls run as they are, the later ones replay a graph
+        generator = torch.Generator().manual_seed(seed)
+        z_s, z_t = (torch.randn(n, 16, generator=generator).cuda() for n in (50, 40))
+        y_s = torch.randint(4, (50,), generator=generator).cuda()
+        p_t = torch.randn(40, 4, generator=generator).softmax(1).cuda()
+        expected = value_and_gradients(make_loss().double(), z_s.double(), y_s, z_t.double(), p_t.double())
+        got = value_and_gradients(loss, z_s, y_s, z_t, p_t)
+        for value, wanted in zip(got, expected, strict=True):
+            assert float((value.double() - wanted).norm()) <= 1e-3 * float(wanted.norm())
+    assert loss._graphs._graphs
+
+
+def test_a_replayed_loss_may_be_called_twice_before_its_backward():
+    loss = bures.CKBLoss()
+    z_s, y_s, z_t, p_t = (part.cuda() for part in make_batch(torch.float32))
+    for _ in range(5):
+        value_and_gradients(loss, z_s, y_s, z_t, p_t)
+    separate = [value_and_gradients(loss, z_s, y_s, scale * z_t, p_t)[1] for scale in (1.0, 3.0)]
+    shared = z_s.clone().requires_grad_()
+    (loss(shared, y_s, z_t, p_t) + loss(shared, y_s, 3.0 * z_t, p_t)).backward()
+    torch.testing.assert_close(shared.grad, separate[0] + separate[1], rtol=1e-4, atol=1e-7)
+
+
+def test_a_replayed_loss_has_its_second_derivative():
+    loss = bures.CKBLoss(bandwidth=8.0, method="polar")
+    z_s, y_s, z_t, p_t = (part.cuda() for part in make_batch(torch.float64))
+    z_s.requires_grad_()
+    z_t.requires_grad_()
+    for _ in range(6):
+        (gradient,) = torch.autograd.grad(loss(z_s, y_s, z_t, p_t), z_s, create_graph=True)
+    assert loss._graphs._graphs
+    (product,) = torch.autograd.grad(gradient.square().sum(), z_s)
+    (plain,) = torch.autograd.grad(bures.ckb(z_s, y_s, z_t, p_t, bandwidth=8.0), z_s, create_graph=True)
+    (expected,) = torch.autograd.grad(plain.square().sum(), z_s)
+    torch.testing.assert_close(product, expected, rtol=1e-6, atol=1e-12)

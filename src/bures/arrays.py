@@ -28,6 +28,7 @@ __all__ = [
     "check_finite",
     "check_positive",
     "checks_values",
+    "constant",
     "describe",
     "full_precision",
     "is_tensor_call",
@@ -222,6 +223,11 @@ def read_samples(
     ws = as_sample_weight("sample_weight_s", sample_weight_s, len(s), like=s)
     wt = as_sample_weight("sample_weight_t", sample_weight_t, len(t), like=t)
     return s, t, ws, wt
+
+
+def constant(value: float, like: Tensor) -> Tensor:
+    """A float64 scalar on the device of ``like``, made there: nothing is copied from the host."""
+    return torch.full((), value, dtype=torch.float64, device=like.device)
 
 
 def as_result(value: Tensor, tensor_call: bool) -> Scalar:

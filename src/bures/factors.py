@@ -8,7 +8,7 @@ With weights :math:`w`, :math:`\sum w = 1`, :math:`q = \sqrt w`, :math:`D = \mat
 Equal weights give the paper's formulas. A factor offers the two things the distance needs: the matrix
 :math:`A = D H B H D`, so that :math:`\mathrm{tr} R = \langle K_X, A \rangle`, and the product
 :math:`C^\top H D X`. Which factor :math:`C` is used does not matter to the nuclear norm: hard classes take a
-symmetric root of low rank, other labels a Cholesky factor.
+factor of low rank, other labels a Cholesky factor of the whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bures.arrays import check_choice, check_positive, checks_values
+from bures.arrays import check_choice, check_positive, checks_values, constant
 from bures.kernels import Bandwidth, Kernel, evaluate_callable, median, upper_triangle
 from bures.labels import Labels
 
@@ -41,6 +41,9 @@ AUTO_EPS_SHARE = 0.15
 B then keeps 0.15 / 1.15 = 13 % of the between-class variance whatever the number of classes: what the paper's 1e-2
 gives at ten classes.
 """
+
+
+SMALLEST_EPS = 1e-12
 
 
 class Factor(Protocol):
@@ -73,24 +76,25 @@ class UnconditionalFactor:
 
 @dataclass(frozen=True)
 class LowRankFactor:
-    """Hard classes. With F = sqrt(contrast) H D Y (n, K), B and its root are the identity less a matrix of rank K."""
+    """Hard classes. With F = sqrt(contrast) H D Y (n, K), B and its factor are the identity less a matrix of rank K."""
 
     weights: Tensor
     features: Tensor  # F
     residual_core: Tensor  # (F^T F + eps I)^-1, so that B = I - F core F^T
-    root_core: Tensor  # the same for the symmetric square root of B
+    root_core: Tensor  # the same for C^T, so that C^T = I - F core F^T
 
     @classmethod
     def build(cls, weights: Tensor, membership: Tensor, contrast: Tensor, eps: Tensor) -> LowRankFactor:
         """Label side of O(n K^2), in float64."""
         frequency = weights @ membership
         features = contrast.sqrt() * weights.sqrt()[:, None] * (membership - frequency)
-        values, vectors = torch.linalg.eigh(contrast * (torch.diag(frequency) - torch.outer(frequency, frequency)))
-        values = values.clamp_min(0)
-        residual = 1 / (values + eps)
-        # 1 - sqrt(eps / (s + eps)) over s, written so that nothing is divided by a vanishing s.
-        root = residual / (1 + (eps * residual).sqrt())
-        return cls(weights, features, (vectors * residual) @ vectors.T, (vectors * root) @ vectors.T)
+        eye = torch.eye(len(frequency), dtype=frequency.dtype, device=frequency.device)
+        regularised = contrast * (torch.diag(frequency) - torch.outer(frequency, frequency)) + eps * eye
+        lower = torch.linalg.cholesky_ex(regularised)[0]
+        inverse = torch.linalg.solve_triangular(lower, eye, upper=False)
+        # With L L^T = F^T F + eps I, a factor of B is I - F L^-T (L + sqrt(eps) I)^-1 F^T: multiply out.
+        root = torch.linalg.solve_triangular((lower + eps.sqrt() * eye).T, inverse, upper=True)
+        return cls(weights, features, inverse.T @ inverse, root)
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
         """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
@@ -98,7 +102,7 @@ class LowRankFactor:
         return (torch.diag(w) - torch.outer(w, w) - scaled @ self.residual_core @ scaled.T).to(dtype)
 
     def apply(self, block: Tensor) -> Tensor:
-        """The product of B^(1/2) H D with a block (n, k)."""
+        """The product of C^T H D with a block (n, k)."""
         q = self.weights.sqrt()[:, None]
         # q is orthogonal to F, so centring and the root are one projection of rank K + 1.
         left = torch.cat([q, self.features @ self.root_core], dim=1).to(block.dtype)
@@ -160,8 +164,9 @@ class LabelKernel:
     numpy_callable: bool
 
     def factor(self, eps: Tensor) -> Factor:
-        """B and its factor; hard classes under a named kernel take the low-rank path."""
-        if self.labels.kind == "hard" and self.contrast is not None:
+        """B and its factor; hard classes under a named kernel take the low-rank path, unless their rank is not low."""
+        few_classes = self.labels.n_classes is not None and self.labels.n_classes <= len(self.labels)
+        if self.labels.kind == "hard" and self.contrast is not None and few_classes:
             return LowRankFactor.build(self.weights, self.labels.membership(), self.contrast, eps)
         return CholeskyFactor.build(self.weights, self.gram(), eps, argument=self.argument)
 
@@ -198,7 +203,7 @@ def bind_label_kernel(
         return LabelKernel(labels, weights, kernel, None, None, argument, numpy_callable)
     has_classes = labels.n_classes is not None
     if kernel == "linear":
-        contrast = torch.ones((), dtype=torch.float64, device=weights.device) if has_classes else None
+        contrast = constant(1.0, weights) if has_classes else None
         return LabelKernel(labels, weights, kernel, None, contrast, argument, numpy_callable)
     power = 2 if kernel == "gaussian" else 1
     sigma2 = _label_sigma2(labels, weights, bandwidth, power)
@@ -209,7 +214,7 @@ def bind_label_kernel(
 
 def _label_sigma2(labels: Labels, weights: Tensor, bandwidth: Bandwidth, power: int) -> Tensor:
     if not isinstance(bandwidth, str):
-        return torch.as_tensor(float(bandwidth), dtype=torch.float64, device=weights.device)
+        return constant(float(bandwidth), weights)
     tiny = torch.finfo(torch.float64).tiny
     if labels.kind == "hard" and bandwidth == "mean":
         frequency = weights @ labels.membership()
@@ -239,15 +244,16 @@ def check_eps(eps: object) -> None:
     """Raise unless ``eps`` is "auto" or a positive number."""
     if isinstance(eps, str):
         check_choice("eps", eps, ("auto",), alternatives=", or a positive number")
-    else:
-        check_positive("eps", eps, alternatives=" or 'auto'")
+    elif check_positive("eps", eps, alternatives=" or 'auto'") < SMALLEST_EPS:
+        raise ValueError(
+            f"eps={eps!r} is lost in the rounding of float64; accepted are {SMALLEST_EPS} and more, or 'auto'"
+        )
 
 
 def resolve_eps(eps: str | float, source: LabelKernel, target: LabelKernel) -> Tensor:
     """The regulariser as a number: given, or in proportion to the label variance of one class."""
-    device = source.weights.device
     if not isinstance(eps, str):
-        return torch.as_tensor(float(eps), dtype=torch.float64, device=device)
+        return constant(float(eps), source.weights)
     if source.contrast is None or target.contrast is None:
         raise ValueError(
             "eps='auto' needs classes and a named label kernel, as it scales with the number of classes; "

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bures.arrays import check_choice, check_finite, check_positive, describe
+from bures.arrays import check_choice, check_finite, check_positive, constant, describe
 
 __all__ = [
     "BANDWIDTH_RULES",
@@ -161,7 +161,8 @@ class _SquaredDistancesWithin(torch.autograd.Function):
     @staticmethod
     def forward(a: Tensor) -> Tensor:
         norms = a.square().sum(dim=1)
-        return (norms[:, None] + norms).addmm(a, a.T, alpha=-2).clamp_min(0).fill_diagonal_(0)
+        distances = (norms[:, None] + norms).addmm(a, a.T, alpha=-2).clamp_min(0)
+        return distances - torch.diag(distances.diagonal())  # not in place: torch.compile of 2.11 loses the gradient
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -223,9 +224,7 @@ def _block_widths(
     a = samples[0]
     if not isinstance(bandwidth, str):
         unit = scale.double()
-        width = (torch.as_tensor(float(bandwidth), dtype=torch.float64, device=a.device) / unit / unit) ** (
-            1 / exponent
-        )
+        width = (constant(float(bandwidth), a) / unit / unit) ** (1 / exponent)
         # Outside the range of the dtype the kernel is the identity or a constant; clamping keeps it so, without 0 / 0.
         width = width.clamp(torch.finfo(a.dtype).tiny, torch.finfo(a.dtype).max)
         return width, width, width

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from bures.arrays import Names, check_choice, full_precision
+from bures.cuda_graphs import GraphCache
 from bures.kernels import BANDWIDTH_RULES, Bandwidth, Kernel, check_bandwidth, check_kernel
 from bures.labels import read_labels
 from bures.metrics import bures, kernel_bures, mmd
@@ -73,6 +74,27 @@ class _ConditionalLoss(_Loss):
         check_options(**options, bandwidth_rules=self.bandwidth_rules)
         super().__init__(**options)
         self.pseudo_labels = pseudo_labels
+        self._graphs = GraphCache()
+
+    def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
+        """Squared distance of a source and a target batch."""
+        if self._can_capture(z_s):
+            return self._graphs.run(self._distance, z_s, y_s, z_t, p_t.detach())
+        return self._distance(z_s, y_s, z_t, p_t)
+
+    def _can_capture(self, z_s: Tensor) -> bool:
+        """Medians, functions of the user's and decompositions may look at values, which a CUDA graph forbids."""
+        options = self.options
+        rules = [options[name] for name in ("kernel", "bandwidth", "label_kernel", "label_bandwidth")]
+        products_only = options["method"] == "polar" or (options["method"] == "auto" and z_s.dtype != torch.float64)
+        return z_s.is_cuda and products_only and not any(callable(rule) or rule == "median" for rule in rules)
+
+    def _distance(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
+        with full_precision(z_s):
+            return self._squared_distance(self._problem(z_s, y_s, z_t, p_t))
+
+    def _squared_distance(self, problem: ConditionalProblem) -> Tensor:
+        return problem.terms().squared_distance
 
     def extra_repr(self) -> str:
         """The options, for ``repr``."""
@@ -150,11 +172,6 @@ class CKBLoss(_ConditionalLoss):
             method=method,
         )
 
-    def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
-        """Squared CKB distance of a source and a target batch."""
-        with full_precision(z_s):
-            return self._problem(z_s, y_s, z_t, p_t).terms().squared_distance
-
 
 class CKWLoss(_ConditionalLoss):
     r"""Squared conditional kernel Wasserstein distance as a training loss: CKB and the class means.
@@ -187,11 +204,8 @@ class CKWLoss(_ConditionalLoss):
 
     bandwidth_rules = ONE_RKHS_RULES
 
-    def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
-        """Squared CKW distance of a source and a target batch."""
-        with full_precision(z_s):
-            problem = self._problem(z_s, y_s, z_t, p_t)
-            return problem.terms().squared_distance + mean_term(problem)
+    def _squared_distance(self, problem: ConditionalProblem) -> Tensor:
+        return problem.terms().squared_distance + mean_term(problem)
 
 
 class KernelBuresLoss(_Loss):

@@ -60,10 +60,11 @@ def ckb(
     eps : float or "auto", optional
         Regulariser :math:`\varepsilon` of the label covariance. ``"auto"`` scales with the number of classes K,
         :math:`0.15\,(1-a)/K`, so that the same share of the between-class variance is left for any K.
-    method : {"auto", "svd", "gram"}, optional
-        How the nuclear norm is computed: by a singular value decomposition, or by the eigendecomposition of a Gram
-        matrix in float64, which is good to 1e-8 of the largest singular value. ``"auto"`` takes the second for
-        float32 features, where it is faster and more accurate, and the first for float64.
+    method : {"auto", "svd", "gram", "polar"}, optional
+        How the nuclear norm is computed: by a singular value decomposition, by the eigendecomposition of a Gram
+        matrix in float64, or by an iteration of matrix products in float64. The last two resolve 1e-8 of the largest
+        singular value. ``"auto"`` is ``"svd"`` for float64 features; for float32, ``"polar"`` on a GPU and ``"gram"``
+        elsewhere, which are faster and more accurate there.
     sample_weight_s, sample_weight_t : array (n,), (m,), optional
         Non-negative weights of the samples; equal by default.
     prior : {"source", "target", "uniform"} or array (K,), optional

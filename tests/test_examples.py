@@ -1,0 +1,72 @@
+"""Every example runs in its quick form, from any folder, and finds what its page says."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_example_is_left_out():
+    scripts = {path.stem for path in (ROOT / "examples").glob("[!_]*.py")}
+    assert scripts == {"complexity", "conditional_shift", "convergence"}, "a new example needs a test here"
+
+
+def run_example(name, folder):
+    """Run an example as a user would, without a display; return what it printed."""
+    # One thread: the tests run beside each other.
+    environment = {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-W", "error", ROOT / "examples" / f"{name}.py", "--quick", "--output", folder]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def read_manifest(folder):
+    text = (folder / "manifest.json").read_text()
+    assert str(folder) not in text
+    assert str(ROOT) not in text
+    assert not list(folder.glob("*.tmp"))
+    return json.loads(text)
+
+
+def test_conditional_shift(tmp_path):
+    printed = run_example("conditional_shift", tmp_path)
+    assert "CKB" in printed
+    assert (tmp_path / "conditional_shift.png").stat().st_size > 10_000
+
+
+def test_convergence(tmp_path):
+    printed = run_example("convergence", tmp_path)
+    for name in ("convergence", "convergence_gaussian"):
+        for suffix in (".png", ".svg"):
+            assert (tmp_path / name).with_suffix(suffix).stat().st_size > 10_000
+    results = read_manifest(tmp_path)["results"]
+    slopes = results["slopes"]
+    assert len(slopes) == 2 * 2 * 2 * 3
+    assert printed.count("regularised  ") == len(slopes) // 2
+    for fit in slopes:
+        if fit["error_to"] == "limit" and fit["alpha"] == 0.1:
+            assert fit["verdict"] == "fails", fit
+        else:
+            assert fit["slope"] < 0, fit
+            assert fit["verdict"] != "fails", fit
+    orders = results["order_of_regularisation_error_in_eps"]
+    for kernel in ("linear", "gaussian"):
+        for quantity in ("trace", "ckb"):
+            assert orders[kernel][quantity] == pytest.approx(1, abs=0.01)
+
+
+def test_complexity(tmp_path):
+    printed = run_example("complexity", tmp_path)
+    assert (tmp_path / "complexity.png").stat().st_size > 10_000
+    exponents = read_manifest(tmp_path)["results"]["exponents"]
+    assert len(exponents) == 3 * 2 * 2
+    assert printed.count("value + gradient") == len(exponents) // 2
+    # Times on a shared machine are rough: that every cost grows is all that is asserted of them.
+    assert all(fit["exponent"] > 0 for fit in exponents)

@@ -1,0 +1,64 @@
+"""The polar factor by matrix products: right above its lower end, bounded below it."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from bures.polar import LOWER_END, polar_factor
+from bures.spectral import nuclear_norm
+
+
+def with_spectrum(m: int, n: int, spectrum: Tensor, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """A matrix with given singular values, and its singular vectors."""
+    generator = torch.Generator().manual_seed(seed)
+    u, v = (torch.linalg.qr(torch.randn(k, len(spectrum), generator=generator).double())[0] for k in (m, n))
+    return u * spectrum @ v.T, u, v
+
+
+@pytest.mark.parametrize(("m", "n"), [(30, 30), (60, 25), (25, 60), (1, 1), (1, 7), (7, 1)])
+@pytest.mark.parametrize("decades", [0, 2, 5, 7])
+@pytest.mark.parametrize("scale", [1.0, 1e-20, 1e20])
+def test_polar_factor_is_that_of_the_svd(m, n, decades, scale):
+    matrix, u, v = with_spectrum(m, n, scale * torch.logspace(0, -decades, min(m, n), dtype=torch.float64))
+    assert float((polar_factor(matrix) - u @ v.T).abs().max()) < 1e-8
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_directions_below_the_lower_end_stay_between_zero_and_one(dtype):
+    spectrum = torch.logspace(0, -14, 80, dtype=torch.float64)
+    matrix, u, v = with_spectrum(100, 80, spectrum)
+    amplitudes = (u.T @ polar_factor(matrix.to(dtype)).double() @ v).diagonal()
+    if dtype == torch.float64:
+        assert float((amplitudes[spectrum > 10 * LOWER_END] - 1).abs().max()) < 1e-7
+    assert float(torch.linalg.matrix_norm(polar_factor(matrix.to(dtype)).double(), 2)) < 1 + 1e-5
+
+
+@pytest.mark.parametrize("matrix", [torch.zeros(4, 3), torch.zeros(3, 4, dtype=torch.float64)])
+def test_zero_has_the_polar_factor_zero(matrix):
+    assert torch.equal(polar_factor(matrix), matrix)
+
+
+def test_rank_one_is_scaled_to_norm_one():
+    expected = torch.full((3, 3), 1 / 3)
+    torch.testing.assert_close(polar_factor(torch.full((3, 3), 1e-30)), expected)
+    torch.testing.assert_close(polar_factor(torch.full((3, 3), 1e30)), expected)
+
+
+def test_batches_are_taken_one_by_one():
+    stack = torch.randn(2, 3, 6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    polar = polar_factor(stack)
+    for i in range(2):
+        for j in range(3):
+            torch.testing.assert_close(polar[i, j], polar_factor(stack[i, j]))
+
+
+def test_nuclear_norm_by_products_agrees_with_the_svd_in_value_and_gradient():
+    matrix, _, _ = with_spectrum(40, 30, torch.logspace(0, -6, 30, dtype=torch.float64))
+    results = {}
+    for method in ("svd", "polar"):
+        x = matrix.clone().requires_grad_()
+        norm = nuclear_norm(x, method)
+        norm.backward()
+        results[method] = norm.detach(), x.grad
+    torch.testing.assert_close(results["polar"], results["svd"], rtol=1e-8, atol=1e-8)
+    assert float(nuclear_norm(matrix, "polar")) == pytest.approx(float(results["svd"][0]), rel=1e-8)
