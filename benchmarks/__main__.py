@@ -104,10 +104,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="also batches of 1024 and 2048")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"), help="folder for the JSON files")
+    available = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    parser.add_argument("--device", choices=available, action="append", help="only this device (default: all)")
     arguments = parser.parse_args()
     sizes = [40, 128, 256, 512] + ([1024, 2048] if arguments.full else [])
     arguments.output.mkdir(parents=True, exist_ok=True)
-    for device in ["cpu"] + (["cuda"] if torch.cuda.is_available() else []):
+    for device in arguments.device or available:
         results = [measure(n, device, seconds=2.0 if arguments.full else 1.0) for n in sizes]
         show(results)
         manifest = {

@@ -199,17 +199,15 @@ save_figure(figure, arguments.output, "complexity")
 # --------------
 # The full run (``results/complexity/complexity.json``) says:
 #
-# * **n**: between 512 and 2048 samples the exponents are 2.7 to 2.8, below 3 because matrix routines still gain speed
-#   with size. At 2048 samples hard labels take about half the time of soft ones: their side of the problem has rank K,
-#   and only the nuclear norm remains cubic, while soft labels add Cholesky factors and triangular solves in float64.
-# * **d**: 1.0 to 1.1, linear as the remark says, but it takes d = 32 n until the time is twice that of few features.
+# * **n**: between 512 and 2048 samples the exponents are 2.6 to 2.9, below 3 because matrix routines still gain speed
+#   with size. Hard labels take less time than soft ones: their side of the problem has rank K, and only the nuclear
+#   norm remains cubic, while soft labels add Cholesky factors and triangular solves in float64.
+# * **d**: 0.9 to 1.0, linear as the remark says, but it takes d = 32 n until the time is twice that of few features.
 #   With 64 samples much of it is passes over the features, :math:`O(nd)`, rather than the products,
 #   :math:`O(n^2 d)`: the exponent in d is the same.
-# * **K**: soft labels are linear (0.8 to 0.9, rising) once K exceeds n by a factor of four, because of the distances
-#   between label rows. Hard labels cost next to nothing up to K = n. Beyond, where most classes have no sample, they
-#   grow like :math:`K^{2.4}`, faster than the remark says: the K x K label covariance is factorised, in
-#   :math:`O(K^3)`. More classes than samples can only come from the columns of a label matrix; integers and strings
-#   number the classes that occur.
+# * **K**: 0.7 to 0.9 and rising towards 1 once K exceeds n by a factor of four, from the distances between label rows.
+#   Up to K = n, hard labels cost next to nothing; where there are more classes than samples they take the path of soft
+#   ones, whose matrices have the size of the sample.
 
 settings = {"sweeps": SWEEPS, "repetitions": REPETITIONS, "dtype": "float32", "threads": 1}
 path = write_manifest("complexity", arguments, settings, {"exponents": fits})

@@ -147,5 +147,5 @@ def test_citation_states_the_version_of_the_project(citation):
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert citation["version"] == project["version"]
+    assert citation["version"] == bures.__version__
     assert citation["license"] == project["license"]

@@ -29,6 +29,14 @@ def test_the_demo_prints_what_the_readme_shows(tmp_path):
     assert (tmp_path / "conditional_shift.png").stat().st_size > 10_000
 
 
+def test_times_in_the_readme_are_those_measured():
+    printed = subprocess.run(
+        [sys.executable, "-m", "benchmarks.table"], capture_output=True, encoding="utf-8", cwd=ROOT
+    )
+    assert printed.returncode == 0, printed.stderr
+    assert printed.stdout.strip() in README
+
+
 def test_links_in_the_readme_lead_to_files():
     targets = [part.split(")")[0] for part in README.split("](")[1:]]
     assert targets

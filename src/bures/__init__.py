@@ -6,7 +6,6 @@ Names are loaded on first use, so ``import bures`` is quick and pulls in no part
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,10 +41,7 @@ __all__ = [
     "mmd",
 ]
 
-try:
-    __version__ = version("bures")
-except PackageNotFoundError:  # a source tree on the path, not installed
-    __version__ = "0+unknown"
+__version__ = "0.1.0"
 
 _HOMES = {name: "bures.losses" if name.endswith("Loss") else "bures.metrics" for name in __all__ if name != "data"}
 

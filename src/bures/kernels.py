@@ -113,7 +113,7 @@ def gram_blocks(
 
     a, b, scale = standardise(xs, xt)
     if kernel == "gaussian":
-        distances = squared_distances(a), squared_distances(b), squared_distances(b, a)
+        distances = squared_distances(a, b)
         exponent = 1
     else:
         distances = (torch.cdist(a, a, p=1.0), torch.cdist(b, b, p=1.0), torch.cdist(b, a, p=1.0))
@@ -135,64 +135,52 @@ def standardise(xs: Tensor, xt: Tensor, *, shift: bool = True) -> tuple[Tensor, 
     Shift and scale are constants of the graph: the distances do not depend on the first, and the caller puts the
     second back.
     """
-    largest = torch.maximum(xs.detach().abs().amax(), xt.detach().abs().amax())
+    pooled = torch.cat([xs.detach(), xt.detach()])
+    largest = pooled.abs().amax()
     scale = torch.where(largest > 0, torch.exp2(torch.floor(torch.log2(largest))), torch.ones_like(largest))
-    a, b = xs / scale, xt / scale
-    if shift:
-        for _ in range(2):  # the second time removes the rounding of the first mean, so constant features become zero
-            centre = torch.cat([a.detach(), b.detach()]).mean(dim=0)
-            a, b = a - centre, b - centre
-    return a, b, scale
+    if not shift:
+        return xs / scale, xt / scale, scale
+    pooled = pooled / scale
+    centre = pooled.mean(dim=0)
+    centre = centre + (pooled - centre).mean(dim=0)  # less the rounding of the mean: constant features become zero
+    return xs / scale - centre, xt / scale - centre, scale
 
 
-def squared_distances(a: Tensor, b: Tensor | None = None) -> Tensor:
-    """Squared Euclidean distances between the rows of ``a`` and of ``b`` (of ``a`` and itself when ``b`` is None).
+def squared_distances(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Squared Euclidean distances within the rows of ``a`` (n, n), within those of ``b`` (m, m), and between (m, n).
 
-    Formed by a matrix product: centre the rows first. The diagonal within one sample is exactly zero, and the
-    gradient is that of the sum of squared differences, finite for equal rows too.
+    Formed by matrix products: centre the rows first. The diagonals within a sample are exactly zero, and the gradient
+    is that of the sum of squared differences, finite for equal rows too.
     """
-    distances: Tensor = _SquaredDistancesWithin.apply(a) if b is None else _SquaredDistancesBetween.apply(a, b)
-    return distances
+    within_a, within_b, between = _SquaredDistances.apply(a, b)
+    return within_a, within_b, between
 
 
-class _SquaredDistancesWithin(torch.autograd.Function):
+class _SquaredDistances(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(a: Tensor) -> Tensor:
-        norms = a.square().sum(dim=1)
-        distances = (norms[:, None] + norms).addmm(a, a.T, alpha=-2).clamp_min(0)
-        return distances - torch.diag(distances.diagonal())  # not in place: torch.compile of 2.11 loses the gradient
+    def forward(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        norms_a, norms_b = a.square().sum(dim=1), b.square().sum(dim=1)
+        within_a = (norms_a[:, None] + norms_a).addmm(a, a.T, alpha=-2).clamp_min(0)
+        within_b = (norms_b[:, None] + norms_b).addmm(b, b.T, alpha=-2).clamp_min(0)
+        between = (norms_b[:, None] + norms_a).addmm(b, a.T, alpha=-2).clamp_min(0)
+        # The diagonals are not filled in place: compiled by torch 2.11, that loses the gradient.
+        return within_a - torch.diag(within_a.diagonal()), within_b - torch.diag(within_b.diagonal()), between
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        a: Tensor = ctx.saved_tensors[0]
-        both = grad + grad.T  # each sample is a row and a column
-        return 2 * (both.sum(dim=1, keepdim=True) * a - both @ a)
-
-
-class _SquaredDistancesBetween(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(a: Tensor, b: Tensor) -> Tensor:
-        norms = a.square().sum(dim=1, keepdim=True) + b.square().sum(dim=1)
-        return norms.addmm(a, b.T, alpha=-2).clamp_min(0)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, within_a: Tensor, within_b: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
         a, b = ctx.saved_tensors
-        grad_a = 2 * (grad.sum(dim=1, keepdim=True) * a - grad @ b)
-        grad_b = 2 * (grad.sum(dim=0)[:, None] * b - grad.T @ a)
-        return grad_a, grad_b
+        within_a, within_b = within_a + within_a.T, within_b + within_b.T  # each sample is a row and a column
+        weight_a = within_a.sum(dim=1) + between.sum(dim=0)
+        weight_b = within_b.sum(dim=1) + between.sum(dim=1)
+        grad_a = weight_a[:, None] * a - within_a @ a - between.T @ b
+        grad_b = weight_b[:, None] * b - within_b @ b - between @ a
+        return 2 * grad_a, 2 * grad_b
 
 
 def evaluate_callable(

@@ -50,7 +50,7 @@ class GaussianClasses:
 
     Notes
     -----
-    For the linear kernel the operator of eq. (5) is a matrix. With hard classes under a Gaussian label kernel of
+    For the linear kernel the operator of eq. (3) is a matrix. With hard classes under a Gaussian label kernel of
     bandwidth :math:`\sigma_Y^2`, :math:`1 - a = 1 - e^{-2/\sigma_Y^2}` and :math:`\bar\Sigma = \sum_c \pi_c \Sigma_c`,
 
     .. math::
