@@ -103,7 +103,7 @@ def show(results: list[dict[str, float | int | str]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="also batches of 1024 and 2048")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results"), help="folder for the JSON files")
+    parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"), help="folder for the JSON files")
     available = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     parser.add_argument("--device", choices=available, action="append", help="only this device (default: all)")
     arguments = parser.parse_args()
