@@ -109,6 +109,31 @@ def test_a_replayed_loss_may_be_called_twice_before_its_backward():
     torch.testing.assert_close(shared.grad, separate[0] + separate[1], rtol=1e-4, atol=1e-7)
 
 
+def test_graphs_can_be_switched_off():
+    loss = bures.CKBLoss(cuda_graphs=False)
+    for _ in range(6):
+        value_and_gradients(loss, *(part.cuda() for part in make_batch(torch.float32)))
+    assert not loss._graphs._graphs
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"prior": [0.25] * 4}, {"bandwidth": "median"}, {"method": "gram"}, {"kernel": "laplacian"}, {"eps": "auto"}],
+    ids=str,
+)
+def test_every_option_gives_what_the_cpu_gives_also_after_many_calls(options):
+    loss, on_cpu = bures.CKBLoss(**options), bures.CKBLoss(**options)
+    for seed in range(6):
+        generator = torch.Generator().manual_seed(seed)
+        z_s, z_t = (torch.randn(n, 16, generator=generator) for n in (50, 40))
+        y_s = torch.arange(50) % 4
+        p_t = torch.randn(40, 4, generator=generator).softmax(1)
+        expected = value_and_gradients(on_cpu, z_s, y_s, z_t, p_t)
+        got = value_and_gradients(loss, z_s.cuda(), y_s.cuda(), z_t.cuda(), p_t.cuda())
+        for value, wanted in zip(got, expected, strict=True):
+            assert float((value.cpu() - wanted).norm()) <= 1e-3 * float(wanted.norm())
+
+
 def test_a_replayed_loss_has_its_second_derivative():
     loss = bures.CKBLoss(bandwidth=8.0, method="polar")
     z_s, y_s, z_t, p_t = (part.cuda() for part in make_batch(torch.float64))

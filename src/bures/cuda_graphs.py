@@ -8,6 +8,7 @@ be called several times before its backward.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -31,6 +32,7 @@ class GraphCache:
     def __init__(self) -> None:
         self._calls: dict[Hashable, int] = {}
         self._graphs: dict[Hashable, _CapturedLoss] = {}
+        self._failed = False
 
     def run(self, loss: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         """``loss(*tensors)``, from a graph where one can serve; ``loss`` must be the same function every time."""
@@ -39,9 +41,14 @@ class GraphCache:
         key = tuple((t.shape, t.dtype, t.device, t.requires_grad) for t in tensors)
         if key not in self._graphs:
             self._calls[key] = self._calls.get(key, 0) + 1
-            if self._calls[key] <= CALLS_BEFORE_CAPTURE or len(self._graphs) >= MOST_GRAPHS:
+            if self._calls[key] <= CALLS_BEFORE_CAPTURE or len(self._graphs) >= MOST_GRAPHS or self._failed:
                 return loss(*tensors)
-            self._graphs[key] = _CapturedLoss(loss, tensors)
+            try:
+                self._graphs[key] = _CapturedLoss(loss, tensors)
+            except RuntimeError as error:
+                self._failed = True
+                warnings.warn(f"the loss runs without CUDA graphs, its capture failed: {error}", stacklevel=4)
+                return loss(*tensors)
         value: Tensor = _Replay.apply(self._graphs[key], *tensors)
         return value
 

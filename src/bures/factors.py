@@ -141,7 +141,8 @@ class CholeskyFactor:
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
         """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
-        return (self.product.T @ self.product).to(dtype)
+        product = self.product.to(dtype)
+        return product.T @ product
 
     def apply(self, block: Tensor) -> Tensor:
         """The product of C^T H D with a block (n, k)."""

@@ -253,7 +253,8 @@ def _index_columns(side: _Side, n_classes: int, other: _Side) -> Labels:
     if side.columns is not None:
         return side.labels(None, n_classes)
     index = side.values
-    if index.is_floating_point() if isinstance(index, Tensor) else index.dtype.kind not in "biu":
+    is_integer = not index.is_floating_point() if isinstance(index, Tensor) else index.dtype.kind in "biu"
+    if not is_integer:
         raise ValueError(
             f"{side.argument} holds a {describe(index)} but {other.argument} is a matrix of {n_classes} columns; "
             f"{side.argument} must then be integers from 0 to {n_classes - 1} that number these columns"

@@ -60,6 +60,7 @@ class _ConditionalLoss(_Loss):
         eps: str | float = 1e-2,
         prior: Any = None,
         method: str = "auto",
+        cuda_graphs: bool = True,
     ) -> None:
         check_choice("pseudo_labels", pseudo_labels, ("soft", "hard"))
         options: dict[str, Any] = {
@@ -74,20 +75,25 @@ class _ConditionalLoss(_Loss):
         check_options(**options, bandwidth_rules=self.bandwidth_rules)
         super().__init__(**options)
         self.pseudo_labels = pseudo_labels
+        self.cuda_graphs = cuda_graphs
         self._graphs = GraphCache()
 
     def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
         """Squared distance of a source and a target batch."""
-        if self._can_capture(z_s):
+        if self.cuda_graphs and z_s.is_cuda and self._can_capture(z_s):
             return self._graphs.run(self._distance, z_s, y_s, z_t, p_t.detach())
         return self._distance(z_s, y_s, z_t, p_t)
 
     def _can_capture(self, z_s: Tensor) -> bool:
-        """Medians, functions of the user's and decompositions may look at values, which a CUDA graph forbids."""
+        """Whether nothing looks at values or copies from the host, which a CUDA graph forbids.
+
+        Medians, functions of the user's and decompositions do the one, class frequencies given as numbers the other.
+        """
         options = self.options
         rules = [options[name] for name in ("kernel", "bandwidth", "label_kernel", "label_bandwidth")]
         products_only = options["method"] == "polar" or (options["method"] == "auto" and z_s.dtype != torch.float64)
-        return z_s.is_cuda and products_only and not any(callable(rule) or rule == "median" for rule in rules)
+        named = not any(callable(rule) or rule == "median" for rule in rules)
+        return products_only and named and isinstance(options["prior"], str | None)
 
     def _distance(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
         with full_precision(z_s):
@@ -98,7 +104,7 @@ class _ConditionalLoss(_Loss):
 
     def extra_repr(self) -> str:
         """The options, for ``repr``."""
-        return f"pseudo_labels={self.pseudo_labels!r}, {super().extra_repr()}"
+        return f"pseudo_labels={self.pseudo_labels!r}, {super().extra_repr()}, cuda_graphs={self.cuda_graphs!r}"
 
     def _problem(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> ConditionalProblem:
         return conditional_problem(
@@ -125,6 +131,9 @@ class CKBLoss(_ConditionalLoss):
         As in `bures.ckb`.
     bandwidth : {"per-block", "shared", "median"} or float, optional
         As in `bures.ckb`; the default is the paper's training protocol, one bandwidth for each kernel matrix.
+    cuda_graphs : bool, optional
+        On a GPU, replay value and gradient as one CUDA graph once a shape has come up a few times. Replays do not
+        check values: non-finite features give a non-finite loss instead of an error.
 
     See Also
     --------
@@ -160,6 +169,7 @@ class CKBLoss(_ConditionalLoss):
         eps: str | float = 1e-2,
         prior: Any = None,
         method: str = "auto",
+        cuda_graphs: bool = True,
     ) -> None:
         super().__init__(
             pseudo_labels=pseudo_labels,
@@ -170,6 +180,7 @@ class CKBLoss(_ConditionalLoss):
             eps=eps,
             prior=prior,
             method=method,
+            cuda_graphs=cuda_graphs,
         )
 
 
@@ -182,6 +193,8 @@ class CKWLoss(_ConditionalLoss):
         Use the target probabilities as they are, or their most probable class.
     kernel, bandwidth, label_kernel, label_bandwidth, eps, prior, method
         As in `bures.ckw`.
+    cuda_graphs : bool, optional
+        As in `CKBLoss`.
 
     See Also
     --------
