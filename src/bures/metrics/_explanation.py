@@ -181,17 +181,27 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         facts = "".join(
-            f"<tr><th style='text-align:left'>{escape(label.strip())}</th>"
+            f"<tr><th style='text-align:left;white-space:nowrap;padding-right:1em'>{escape(label.strip())}</th>"
             f"<td style='text-align:left'>{escape(text)}</td></tr>"
             for label, text in self._summary()
         )
         html = f"<div><strong>Conditional Kernel Bures</strong><table>{facts}</table>"
         if self.classes:
             header, rows = self._class_table()
-            head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-            body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-            html += f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            head = _html_row("th", header)
+            body = "".join(_html_row("td", row) for row in rows)
+            html += f"<table style='margin-top:1em'><thead>{head}</thead><tbody>{body}</tbody></table>"
         return html + "</div>"
+
+
+def _html_row(tag: str, cells: list[str]) -> str:
+    """A table row with its first cell to the left and numbers to the right."""
+    styles = ["text-align:left", *["text-align:right;padding-left:1em"] * (len(cells) - 1)]
+    return (
+        "<tr>"
+        + "".join(f"<{tag} style='{s}'>{escape(c)}</{tag}>" for s, c in zip(styles, cells, strict=True))
+        + "</tr>"
+    )
 
 
 def _number(value: float, *, signed: bool = False) -> str:
