@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bures import data
-    from bures.losses import BuresLoss, CKBLoss, CKWLoss, KernelBuresLoss, MMDLoss
+    from bures.losses import BuresLoss, CKBLoss, CKWLoss, ClassMeansLoss, KernelBuresLoss, MMDLoss
     from bures.metrics import (
         Explanation,
         MissingClassWarning,
@@ -27,6 +27,7 @@ __all__ = [
     "BuresLoss",
     "CKBLoss",
     "CKWLoss",
+    "ClassMeansLoss",
     "Explanation",
     "KernelBuresLoss",
     "MMDLoss",

@@ -26,7 +26,7 @@ from bures.metrics._ckw import mean_term
 from bures.metrics._mmd import ONE_RKHS_RULES
 from bures.metrics._problem import ConditionalProblem, check_options, conditional_problem
 
-__all__ = ["BuresLoss", "CKBLoss", "CKWLoss", "KernelBuresLoss", "MMDLoss"]
+__all__ = ["BuresLoss", "CKBLoss", "CKWLoss", "ClassMeansLoss", "KernelBuresLoss", "MMDLoss"]
 
 
 NAMES = Names("z_s", "y_s", "z_t", "p_t")
@@ -219,6 +219,42 @@ class CKWLoss(_ConditionalLoss):
 
     def _squared_distance(self, problem: ConditionalProblem) -> Tensor:
         return problem.terms().squared_distance + mean_term(problem)
+
+
+class ClassMeansLoss(_ConditionalLoss):
+    r"""Squared distance of the conditional means as a training loss: CKW without its covariance part.
+
+    Parameters
+    ----------
+    pseudo_labels : {"soft", "hard"}, optional
+        Use the target probabilities as they are, or their most probable class.
+    kernel, bandwidth, label_kernel, label_bandwidth, eps, prior, method
+        As in `bures.ckw`.
+    cuda_graphs : bool, optional
+        As in `CKBLoss`.
+
+    See Also
+    --------
+    bures.ckw : the function this is a part of.
+
+    Notes
+    -----
+    ``forward(z_s, y_s, z_t, p_t)`` as in `CKBLoss`, giving :math:`\sum_c \pi_c \|\mu^s_c - \mu^t_c\|^2`.
+
+    Examples
+    --------
+    >>> import torch, bures
+    >>> z = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
+    >>> y = torch.arange(40) % 4
+    >>> same = torch.nn.functional.one_hot(y).float()
+    >>> bool(bures.ClassMeansLoss()(z, y, z, same).abs() < 1e-6)
+    True
+    """
+
+    bandwidth_rules = ONE_RKHS_RULES
+
+    def _squared_distance(self, problem: ConditionalProblem) -> Tensor:
+        return mean_term(problem)
 
 
 class KernelBuresLoss(_Loss):

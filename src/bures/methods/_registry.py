@@ -1,0 +1,95 @@
+"""Methods by name: functions in the files of this package, marked with `register`, that return a `Method`."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from bures.methods._method import Method
+
+__all__ = ["make_method", "method_names", "method_options", "register"]
+
+Factory = Callable[..., Method]
+
+_FACTORIES: dict[str, Factory] = {}
+
+
+def register(name: str) -> Callable[[Factory], Factory]:
+    """Make a function that builds a method available under a name; its keyword arguments are the method's options."""
+
+    def add(factory: Factory) -> Factory:
+        if name in _FACTORIES:
+            raise ValueError(f"a method named {name!r} exists already ({_FACTORIES[name].__module__})")
+        _FACTORIES[name] = factory
+        return factory
+
+    return add
+
+
+@cache
+def _import_methods() -> None:
+    package = import_module("bures.methods")
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.name.startswith("_"):
+            import_module(f"bures.methods.{module.name}")
+
+
+def method_names() -> list[str]:
+    """The names of all methods, sorted.
+
+    Examples
+    --------
+    >>> from bures.methods import method_names
+    >>> "ckb" in method_names()
+    True
+    """
+    _import_methods()
+    return sorted(_FACTORIES)
+
+
+def method_options(name: str) -> dict[str, Any]:
+    """The options of a method with their defaults.
+
+    Examples
+    --------
+    >>> from bures.methods import method_options
+    >>> method_options("entropy")
+    {'entropy': 0.5, 'entropy_start': 0.0, 'ramp': 0.0}
+    """
+    parameters = inspect.signature(_factory(name)).parameters
+    return {option: parameter.default for option, parameter in parameters.items()}
+
+
+def make_method(name: str, **options: Any) -> Method:
+    """Build a method by name.
+
+    Parameters
+    ----------
+    name : str
+        One of `method_names`.
+    **options
+        Options of the method, see `method_options`.
+
+    Examples
+    --------
+    >>> from bures.methods import make_method
+    >>> [term.name for term in make_method("ckb+mmd", weight=0.1).terms]
+    ['entropy', 'ckb', 'mmd']
+    """
+    factory = _factory(name)
+    unknown = sorted(set(options) - set(method_options(name)))
+    if unknown:
+        accepted = ", ".join(method_options(name)) or "none"
+        raise ValueError(f"method {name!r} has no option {unknown[0]!r}; accepted are: {accepted}")
+    return factory(**options)
+
+
+def _factory(name: str) -> Factory:
+    _import_methods()
+    if name not in _FACTORIES:
+        raise ValueError(f"method={name!r} is unknown; accepted are {', '.join(map(repr, method_names()))}")
+    return _FACTORIES[name]

@@ -1,0 +1,38 @@
+"""Terms on the target's predictions that several methods share."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bures.methods._method import Batch, Schedule, Term
+
+__all__ = ["DiversityTerm", "EntropyTerm", "prediction_entropy"]
+
+
+def prediction_entropy(logits: Tensor) -> Tensor:
+    """Mean entropy of predictions (m, K), from logits: exact where probabilities round to zero."""
+    log_p = logits.log_softmax(dim=1)
+    return -(log_p.exp() * log_p).sum(dim=1).mean()
+
+
+class EntropyTerm(Term):
+    """The entropy of the target's predictions, as a mean over the batch (the paper's L_Ent divided by m)."""
+
+    def __init__(self, weight: float, start: float = 0.0, ramp: float = 0.0) -> None:
+        super().__init__("entropy", Schedule(weight, start, ramp))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Value of the term, not yet weighted."""
+        return prediction_entropy(batch.logits_t)
+
+
+class DiversityTerm(Term):
+    """Minus the entropy of the mean prediction: small when all classes are predicted."""
+
+    def __init__(self, weight: float, start: float = 0.0, ramp: float = 0.0) -> None:
+        super().__init__("diversity", Schedule(weight, start, ramp))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Value of the term, not yet weighted."""
+        mean = batch.p_t.mean(dim=0)
+        return (mean * mean.clamp_min(1e-30).log()).sum()

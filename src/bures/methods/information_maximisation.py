@@ -1,0 +1,21 @@
+"""Information maximisation: certain predictions, of all classes."""
+
+from __future__ import annotations
+
+from bures.methods._method import Method
+from bures.methods._registry import register
+from bures.methods._terms import DiversityTerm, EntropyTerm
+
+__all__ = ["information_maximisation"]
+
+
+@register("im")
+def information_maximisation(
+    *, entropy: float = 0.5, diversity: float = 0.5, entropy_start: float = 0.0, ramp: float = 0.0
+) -> Method:
+    r"""Certain and varied predictions of the target: :math:`CE + \lambda_1 Ent - \lambda_d H(\bar p)`.
+
+    Krause, Perona and Gomes, "Discriminative clustering by regularized information maximization", NIPS 2010. It aligns
+    nothing, and gives much of what alignment methods claim: a control.
+    """
+    return Method("im", [EntropyTerm(entropy, entropy_start, ramp), DiversityTerm(diversity, entropy_start, ramp)])

@@ -1,0 +1,37 @@
+"""The paper's ablations that compare P(X) and ignore labels: Bures and kernel Bures."""
+
+from __future__ import annotations
+
+from bures.kernels import Bandwidth
+from bures.losses import BuresLoss, KernelBuresLoss
+from bures.methods._method import FeatureTerm, Method, Schedule
+from bures.methods._registry import register
+from bures.methods._terms import EntropyTerm
+
+__all__ = ["bures", "kernel_bures"]
+
+
+@register("bures")
+def bures(
+    *, entropy: float = 0.5, weight: float = 1.0, start: float = 0.0, entropy_start: float = 0.0, ramp: float = 0.0
+) -> Method:
+    r"""Covariances of the features: :math:`CE + \lambda_1 Ent + \lambda_2 d_B^2`."""
+    loss = BuresLoss()
+    alignment = FeatureTerm("bures", Schedule(weight, start, ramp), loss)
+    return Method("bures", [EntropyTerm(entropy, entropy_start, ramp), alignment])
+
+
+@register("kernel-bures")
+def kernel_bures(
+    *,
+    entropy: float = 0.5,
+    weight: float = 1.0,
+    bandwidth: Bandwidth = "per-block",
+    start: float = 0.0,
+    entropy_start: float = 0.0,
+    ramp: float = 0.0,
+) -> Method:
+    r"""Covariance operators of the features: :math:`CE + \lambda_1 Ent + \lambda_2 d_{KB}^2`."""
+    loss = KernelBuresLoss(bandwidth=bandwidth)
+    alignment = FeatureTerm("kernel-bures", Schedule(weight, start, ramp), loss)
+    return Method("kernel-bures", [EntropyTerm(entropy, entropy_start, ramp), alignment])

@@ -1,0 +1,168 @@
+"""Methods: each is the objective its docstring says, term by term."""
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+
+import bures
+from bures.methods import Batch, Schedule, make_method, method_names, method_options, register
+
+NAMES = [
+    "bures",
+    "ckb",
+    "ckb+mmd",
+    "ckb-no-entropy",
+    "ckw",
+    "class-means",
+    "entropy",
+    "im",
+    "kernel-bures",
+    "source",
+    "source+adabn",
+    "target",
+]
+
+
+@pytest.fixture
+def batch():
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    return Batch(draw(20, 6), draw(20, 3), torch.arange(20) % 3, draw(15, 6), draw(15, 3))
+
+
+def expected_terms(batch):
+    """Every term computed by the public functions, from probabilities."""
+    z_s, _, y_s, z_t, logits_t = batch
+    p_t = logits_t.softmax(1)
+    mean = p_t.mean(0)
+    shared = bures.ckw(z_s, y_s, z_t, p_t.detach()) - bures.ckb(z_s, y_s, z_t, p_t.detach())
+    return {
+        "entropy": -(p_t * p_t.log()).sum(1).mean(),
+        "diversity": (mean * mean.log()).sum(),
+        "ckb": bures.ckb(z_s, y_s, z_t, p_t.detach(), bandwidth="per-block"),
+        "mmd": bures.mmd(torch.nn.functional.one_hot(y_s).double(), p_t),
+        "means": shared,
+        "bures": bures.bures(z_s, z_t),
+        "kernel-bures": bures.kernel_bures(z_s, z_t, bandwidth="per-block"),
+    }
+
+
+def test_the_methods_of_the_package_are_known_by_name():
+    assert set(NAMES) <= set(method_names())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_term_is_what_the_public_function_gives(name, batch):
+    options = {"bandwidth": "per-block"} if name == "ckw" else {}
+    objective = make_method(name, **options)(batch, epoch=0.0)
+    wanted = expected_terms(batch)
+    for term, value in objective.values.items():
+        torch.testing.assert_close(value, wanted[term], rtol=1e-9, atol=1e-12)
+    total = sum((weight * wanted[term] for term, weight in objective.weights.items()), torch.zeros(()))
+    torch.testing.assert_close(objective.total, total, check_dtype=False, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "terms"),
+    [
+        ("source", set()),
+        ("source+adabn", set()),
+        ("target", set()),
+        ("entropy", {"entropy"}),
+        ("im", {"entropy", "diversity"}),
+        ("ckb", {"entropy", "ckb"}),
+        ("ckb-no-entropy", {"ckb"}),
+        ("ckb+mmd", {"entropy", "ckb", "mmd"}),
+        ("ckw", {"entropy", "ckb", "means"}),
+        ("class-means", {"entropy", "means"}),
+        ("bures", {"entropy", "bures"}),
+        ("kernel-bures", {"entropy", "kernel-bures"}),
+    ],
+)
+def test_a_method_has_the_terms_of_its_objective(name, terms, batch):
+    method = make_method(name)
+    assert set(method(batch, epoch=0.0).values) == terms
+    assert method.needs_target == bool(terms)
+    assert method.name == name
+
+
+def test_defaults_are_those_of_the_papers_text(batch):
+    assert make_method("ckb")(batch, 0.0).weights == {"entropy": 0.5, "ckb": 1.0}
+    assert make_method("ckb+mmd")(batch, 0.0).weights == {"entropy": 0.5, "ckb": 1.0, "mmd": 1.0}
+    assert method_options("ckb")["eps"] == 1e-2
+    assert method_options("ckb")["bandwidth"] == "per-block"
+
+
+def test_ckw_with_one_bandwidth_is_the_ckw_distance(batch):
+    values = make_method("ckw")(batch, 0.0).values
+    distance = bures.ckw(batch.z_s, batch.y_s, batch.z_t, batch.p_t.detach())
+    torch.testing.assert_close(values["ckb"] + values["means"], distance)
+    assert make_method("ckw", weight=2.0, means=5.0)(batch, 0.0).weights["means"] == 10.0
+
+
+def test_terms_are_not_computed_before_they_count(batch):
+    method = make_method("ckb", start=5, entropy_start=10, ramp=10)
+    assert method(batch, epoch=4.9).values == {}
+    assert float(method(batch, epoch=4.9).total) == 0
+    assert method(batch, epoch=10.0).weights == {"ckb": 0.5}
+    assert method(batch, epoch=20.0).weights == {"ckb": 1.0, "entropy": 0.5}
+
+
+def test_alignment_reaches_features_and_the_label_mmd_reaches_predictions(batch):
+    objective = make_method("ckb+mmd")(batch, 0.0)
+    to_features = torch.autograd.grad(objective.values["ckb"], [batch.z_s, batch.z_t], retain_graph=True)
+    assert all(bool(gradient.abs().max() > 0) for gradient in to_features)
+    (to_logits,) = torch.autograd.grad(objective.values["ckb"], batch.logits_t, allow_unused=True, retain_graph=True)
+    assert to_logits is None
+    (to_logits,) = torch.autograd.grad(objective.values["mmd"], batch.logits_t)
+    assert float(to_logits.abs().max()) > 0
+
+
+def test_entropy_is_finite_for_certain_predictions():
+    logits = torch.tensor([[1e4, 0.0, -1e4]], requires_grad=True)
+    zeros = torch.zeros(1, 2)
+    batch = Batch(zeros, logits, torch.zeros(1, dtype=torch.int64), zeros, logits)
+    for name in ("entropy", "im"):
+        total = make_method(name)(batch, 0.0).total
+        (gradient,) = torch.autograd.grad(total, logits)
+        assert math.isfinite(total.item())
+        assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_methods_can_be_copied_and_pickled(name, batch):
+    method = make_method(name)
+    value = float(method(batch, 0.0).total)
+    for other in (copy.deepcopy(method), pickle.loads(pickle.dumps(method))):
+        assert float(other(batch, 0.0).total) == value
+
+
+def test_controls_say_what_the_trainer_has_to_do():
+    assert make_method("source+adabn").adapts_batchnorm
+    assert make_method("target").trains_on_target
+    assert not make_method("ckb").adapts_batchnorm
+
+
+def test_unknown_names_are_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"method='dann2' is unknown; accepted are .*'ckb'"):
+        make_method("dann2")
+    with pytest.raises(ValueError, match=r"method 'ckb' has no option 'lamda'; accepted are: entropy, weight"):
+        make_method("ckb", lamda=1.0)
+    with pytest.raises(ValueError, match=r"value=-1 is out of range"):
+        make_method("ckb", weight=-1)
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ValueError, match="'ckb' exists already"):
+        register("ckb")(lambda: None)
+
+
+def test_schedule_rises_evenly():
+    assert [Schedule(4.0, 2, 4)(epoch) for epoch in (0, 2, 3, 6, 9)] == [0.0, 0.0, 1.0, 4.0, 4.0]
+    assert Schedule(3.0)(0) == 3.0
