@@ -1,5 +1,24 @@
-"""Data with known structure, made on the spot."""
+"""Domains: samples, class names and, where known, labels; embedded, from files, or made on the spot."""
 
+from bures.data._decoding import check_images
+from bures.data._domain import Domain, HiddenLabels
+from bures.data._embedded import mnist5k, optdigits
+from bures.data._feature_files import read_features, write_features
+from bures.data._samples import ImageFiles, TensorSamples
 from bures.data._synthetic import DomainPair, GaussianClasses, drifting_class, exchanged_regions
 
-__all__ = ["DomainPair", "GaussianClasses", "drifting_class", "exchanged_regions"]
+__all__ = [
+    "Domain",
+    "DomainPair",
+    "GaussianClasses",
+    "HiddenLabels",
+    "ImageFiles",
+    "TensorSamples",
+    "check_images",
+    "drifting_class",
+    "exchanged_regions",
+    "mnist5k",
+    "optdigits",
+    "read_features",
+    "write_features",
+]
