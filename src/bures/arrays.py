@@ -68,6 +68,8 @@ def is_tensor_call(**arrays: Array) -> bool:
 
 
 def _is_numeric_array(value: Array) -> bool:
+    if isinstance(value, Tensor):
+        return False
     dtype = getattr(value, "dtype", None)
     return isinstance(dtype, np.dtype) and dtype.kind in "biufc"
 

@@ -136,7 +136,7 @@ def _kinds(conditioning: Conditioning) -> tuple[str | None, str | None]:
     if conditioning is None:
         return None, None
     pair = (conditioning, conditioning) if isinstance(conditioning, str) else conditioning
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise TypeError(
             f"conditioning={conditioning!r} is not accepted; pass one of {', '.join(map(repr, KINDS))}, "
             "a pair of these (source, target), or None"

@@ -93,7 +93,7 @@ class _ConditionalLoss(_Loss):
         rules = [options[name] for name in ("kernel", "bandwidth", "label_kernel", "label_bandwidth")]
         products_only = options["method"] == "polar" or (options["method"] == "auto" and z_s.dtype != torch.float64)
         named = not any(callable(rule) or rule == "median" for rule in rules)
-        return products_only and named and isinstance(options["prior"], str | None)
+        return products_only and named and (options["prior"] is None or isinstance(options["prior"], str))
 
     def _distance(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
         with full_precision(z_s):

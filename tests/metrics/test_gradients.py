@@ -111,7 +111,10 @@ def test_gradcheck_with_weights_and_prior(draw_problem):
 
 def assert_second_derivative(function, inputs):
     """gradgradcheck with a given incoming gradient: by default it draws one, and a test would not repeat itself."""
-    assert gradgradcheck(function, inputs, grad_outputs=torch.ones((), dtype=torch.float64, requires_grad=True))
+    try:
+        assert gradgradcheck(function, inputs, grad_outputs=torch.ones((), dtype=torch.float64, requires_grad=True))
+    except NotImplementedError as refusal:  # torch before 2.5 has no second derivative of L1 distances, and says so
+        pytest.skip(str(refusal))
 
 
 # With n != m one side has more directions than the rank of the centred matrix, which is where noise can enter.
