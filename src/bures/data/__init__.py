@@ -1,9 +1,12 @@
 """Domains: samples, class names and, where known, labels; embedded, from files, or made on the spot."""
 
 from bures.data._decoding import check_images
+from bures.data._digits import mnist, usps
 from bures.data._domain import Domain, HiddenLabels
 from bures.data._embedded import mnist5k, optdigits
 from bures.data._feature_files import read_features, write_features
+from bures.data._folders import benchmark_domain, image_folder
+from bures.data._registry import load_domain
 from bures.data._samples import ImageFiles, TensorSamples
 from bures.data._synthetic import DomainPair, GaussianClasses, drifting_class, exchanged_regions
 
@@ -14,11 +17,16 @@ __all__ = [
     "HiddenLabels",
     "ImageFiles",
     "TensorSamples",
+    "benchmark_domain",
     "check_images",
     "drifting_class",
     "exchanged_regions",
+    "image_folder",
+    "load_domain",
+    "mnist",
     "mnist5k",
     "optdigits",
     "read_features",
+    "usps",
     "write_features",
 ]

@@ -1,0 +1,155 @@
+"""Image files to pixels: one way to decode, for every kind of file, and one account of the files that do not decode."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+__all__ = ["BadImageError", "BadImageWarning", "Progress", "check_images", "decode_image", "map_files", "report_bad"]
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called as ``progress(done, total)`` in the calling thread while files are read."""
+
+Result = TypeVar("Result")
+
+NAMED = 5  # how many files a message names before it counts the rest
+
+
+class BadImageError(ValueError):
+    """A file that should be an image and cannot be decoded; ``reason`` says why."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class BadImageWarning(UserWarning):
+    """Some image files could not be decoded and were left out."""
+
+
+def decode_image(path: str | Path, size: int | None) -> NDArray[np.uint8]:
+    """Decode one file of any mode to RGB, warped to ``size`` x ``size`` (None: as it is); shape (3, H, W)."""
+    # Decoders of damaged files fail in many ways: OSError, SyntaxError, struct.error, IndexError, a refusal to open a
+    # picture of absurd size. All of them mean that this file is no usable image.
+    try:
+        if os.path.getsize(path) == 0:
+            raise ValueError("the file is empty")
+        with Image.open(path) as image:
+            pixels = _to_rgb(image)
+        if size is not None:
+            pixels = pixels.resize((size, size), Image.Resampling.BILINEAR)
+        return np.ascontiguousarray(np.asarray(pixels, dtype=np.uint8).transpose(2, 0, 1))
+    except (FileNotFoundError, PermissionError):
+        raise  # not the picture's fault
+    except Exception as error:
+        unknown = isinstance(error, UnidentifiedImageError)
+        reason = "not an image file" if unknown else str(error) or type(error).__name__
+        raise BadImageError(f"{path} cannot be decoded: {reason}", reason) from error
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # 16 bits a pixel, which convert("RGB") would clip instead of scaling
+        grey = np.clip(np.asarray(image, dtype=np.int64), 0, 65535) // 257
+        image = Image.fromarray(grey.astype(np.uint8))
+    elif image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+def map_files(
+    function: Callable[[int], Result], n: int, n_threads: int | None, progress: Progress | None
+) -> Iterator[Result]:
+    """Yield ``function(0), ..., function(n - 1)`` in order, computed by a pool of threads."""
+    threads = n_threads if n_threads is not None else min(os.cpu_count() or 1, 16)
+    if threads < 1:
+        raise ValueError(f"n_threads={n_threads!r} is out of range; accepted is an integer of at least 1, or None")
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for done, result in enumerate(pool.map(function, range(n)), start=1):
+                yield result
+                if progress is not None:
+                    progress(done, n)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def check_images(
+    paths: Sequence[str | Path],
+    strict: bool = False,
+    *,
+    n_threads: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[list[Path], list[tuple[Path, str]]]:
+    """Find the image files that cannot be decoded: empty, truncated, corrupt, or no image at all.
+
+    Every file is decoded in full: a truncated picture has a sound header.
+
+    Parameters
+    ----------
+    paths : sequence of paths
+        The files.
+    strict : bool, optional
+        Whether a bad file is an error.
+    n_threads : int, optional
+        Number of decoding threads; None is one for each core, at most 16.
+    progress : callable, optional
+        Called as ``progress(done, total)``.
+
+    Returns
+    -------
+    good : list of Path
+        The files that decode, in the order given.
+    bad : list of (Path, str)
+        The others, each with the reason.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from bures.data import check_images
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     empty = pathlib.Path(folder, "empty.jpg")
+    ...     empty.touch()
+    ...     good, bad = check_images([empty])
+    >>> good, bad[0][1]
+    ([], 'the file is empty')
+    """
+    files = [Path(path) for path in paths]
+
+    def reason(index: int) -> str | None:
+        try:
+            decode_image(files[index], None)
+        except BadImageError as error:
+            return error.reason
+        return None
+
+    reasons = list(map_files(reason, len(files), n_threads, progress))
+    good = [path for path, why in zip(files, reasons, strict=True) if why is None]
+    bad = [(path, why) for path, why in zip(files, reasons, strict=True) if why is not None]
+    if strict and bad:
+        raise BadImageError(describe_bad(bad, len(files)))
+    return good, bad
+
+
+def describe_bad(bad: Sequence[tuple[Path, str]], n_files: int) -> str:
+    """One sentence on the files that do not decode: how many, and the first by name."""
+    listed = "; ".join(f"{path} ({why})" for path, why in bad[:NAMED])
+    more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+    return f"{len(bad)} of {n_files} image files cannot be decoded: {listed}{more}"
+
+
+def report_bad(bad: Sequence[tuple[Path, str]], n_files: int, *, strict: bool) -> None:
+    """Warn about files that do not decode, or raise with ``strict``."""
+    if not bad:
+        return
+    message = describe_bad(bad, n_files)
+    if strict:
+        raise BadImageError(message)
+    warnings.warn(f"{message}; they are left out", BadImageWarning, stacklevel=3)

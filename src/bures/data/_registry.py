@@ -1,0 +1,141 @@
+"""From what a user writes, a name or a path, to a domain."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from bures.data._decoding import Progress
+from bures.data._digits import mnist, usps
+from bures.data._domain import Domain
+from bures.data._embedded import mnist5k, optdigits
+from bures.data._feature_files import FEATURE_SUFFIXES, read_features
+from bures.data._folders import BENCHMARKS, benchmark_domain, find_named, image_folder, plain
+
+__all__ = ["known_domains", "load_domain"]
+
+EMBEDDED: dict[str, Callable[..., Domain]] = {"optdigits": optdigits, "mnist5k": mnist5k}
+DIGIT_SETS: dict[str, Callable[..., Domain]] = {"mnist": mnist, "usps": usps}
+
+
+def load_domain(
+    spec: str | Path,
+    *,
+    data_root: str | Path | None = None,
+    train: bool = True,
+    download: bool = False,
+    strict: bool = False,
+    size: int | None = None,
+    in_memory: bool = False,
+    progress: Progress | None = None,
+) -> Domain:
+    """Load a domain by its name or from a path.
+
+    Parameters
+    ----------
+    spec : str or path
+        One of
+
+        - ``optdigits``, ``mnist5k``: embedded in installed packages;
+        - ``mnist``, ``usps``: in ``data_root/digits`` or ``data_root``;
+        - ``office10/amazon``, ``office-home/Art`` and so on: in ``data_root/benchmark/domain/class/image``;
+        - an image folder, with class folders or flat;
+        - a feature file; ``file.npz#amazon`` is one domain of a file that holds several.
+
+        A relative path is looked for in the working folder, then in ``data_root``. Names come before paths: write
+        ``./mnist`` for a folder of that name.
+    data_root : path, optional
+        Folder of the data sets; None is the environment variable ``BURES_DATA``.
+    train : bool, optional
+        The training part of ``mnist`` and ``usps``, else the test part; other domains have no parts.
+    download : bool, optional
+        Whether missing files of ``mnist`` and ``usps`` may be downloaded into ``data_root/digits``.
+    strict : bool, optional
+        Whether bad image files are an error instead of a warning.
+    size : int, optional
+        Height and width of the images. None is 256 for image files, and as they are for digits.
+    in_memory : bool, optional
+        Decode image files now and keep them in memory.
+    progress : callable, optional
+        Called as ``progress(done, total)`` while image files are decoded.
+
+    Returns
+    -------
+    Domain
+        The domain, with labels where they are known.
+
+    Examples
+    --------
+    >>> from bures.data import load_domain
+    >>> len(load_domain("optdigits"))
+    1797
+    """
+    root = Path(data_root) if data_root is not None else _environment_root()
+    text = os.fspath(spec)
+    by_path = isinstance(spec, Path) or os.path.isabs(text) or text.startswith((".", "~"))
+    if not by_path and (name := find_named(text, EMBEDDED)):
+        return EMBEDDED[name](size=size)
+    if not by_path and (name := find_named(text, DIGIT_SETS)):
+        return DIGIT_SETS[name](_digits_root(text, root), train, download, size=size)
+
+    read = {"strict": strict, "size": 256 if size is None else size, "in_memory": in_memory, "progress": progress}
+    benchmark, _, domain = text.partition("/")
+    is_file = _is_feature_file(text)
+    is_benchmark = not (by_path or is_file or "/" in domain) and find_named(benchmark, BENCHMARKS) is not None
+    if is_benchmark and root is not None:
+        return benchmark_domain(benchmark, domain, root, **read)  # type: ignore[arg-type]
+
+    path, _, part = text.partition("#") if is_file else (text, "", "")
+    for place in _places(path, root):
+        if place.is_dir():
+            return image_folder(place, **read)  # type: ignore[arg-type]
+        if place.is_file():
+            return read_features(place, domain=part or None)
+    if is_benchmark:
+        raise _no_root(text)
+    raise FileNotFoundError(_unknown(text, path, root))
+
+
+def known_domains() -> list[str]:
+    """Names that :func:`load_domain` knows."""
+    benchmarks = [f"{key}/{domain}" for key, known in BENCHMARKS.items() for domain in known.domains]
+    return [*EMBEDDED, *DIGIT_SETS, *benchmarks]
+
+
+def _environment_root() -> Path | None:
+    value = os.environ.get("BURES_DATA")
+    return Path(value) if value else None
+
+
+def _digits_root(name: str, root: Path | None) -> Path:
+    if root is None:
+        raise _no_root(name)
+    folder = {"mnist": "MNIST", "usps": "USPS"}[plain(name)]
+    here = (root / folder).is_dir() and not (root / "digits" / folder).is_dir()
+    return root if here else root / "digits"
+
+
+def _no_root(name: str) -> ValueError:
+    return ValueError(
+        f"spec={name!r} is a data set in files and data_root is not given; "
+        "pass data_root= or set the environment variable BURES_DATA to the folder of the data sets"
+    )
+
+
+def _is_feature_file(text: str) -> bool:
+    return Path(text.partition("#")[0]).suffix.lower() in FEATURE_SUFFIXES
+
+
+def _places(path: str, root: Path | None) -> list[Path]:
+    own = Path(path).expanduser()
+    return [own] if root is None or own.is_absolute() else [own, root / own]
+
+
+def _unknown(text: str, path: str, root: Path | None) -> str:
+    places = " or ".join(str(place.absolute()) for place in _places(path, root))
+    return (
+        f"spec={text!r} is neither a known domain nor a path (looked for {places}); known are "
+        f"{', '.join(known_domains())}; accepted are also image folders and feature files "
+        f"({', '.join(FEATURE_SUFFIXES)})"
+    )

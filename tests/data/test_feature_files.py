@@ -1,0 +1,326 @@
+"""Feature files of every kind are read alike; what cannot be read safely is refused with an explanation."""
+
+import os
+import pickle
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+import torch
+
+from bures.data import Domain, ImageFiles, TensorSamples, read_features, write_features
+
+X = np.random.default_rng(0).normal(size=(6, 3))
+Y = np.array([2, 0, 1, 2, 2, 0])
+STRINGS = np.array(["cat", "ant", "bee", "cat", "cat", "ant"])
+
+
+def features(domain):
+    return domain.samples.tensor.numpy()
+
+
+def savez(path, **arrays):
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.fixture
+def office(tmp_path):
+    return savez(
+        tmp_path / "office.npz",
+        amazon_x=X.astype(np.float16),
+        amazon_y=Y.astype(np.uint8),
+        amazon_files=np.array([f"{i}.jpg" for i in range(6)]),
+        webcam_x=X[:4],
+        webcam_y=Y[:4],
+        classes=np.array(["backpack", "bike", "mug", "mouse"]),
+    )
+
+
+@pytest.mark.parametrize("keys", [("x", "y"), ("X", "Y"), ("features", "labels"), ("fts", "label")])
+def test_npz_with_the_usual_keys(tmp_path, keys):
+    domain = read_features(savez(tmp_path / "f.npz", **dict(zip(keys, (X, Y), strict=True))))
+    np.testing.assert_allclose(features(domain), X, rtol=1e-6)
+    assert domain.labels.tolist() == Y.tolist()
+    assert domain.class_names == ("0", "1", "2")
+    assert domain.name == "f"
+
+
+def test_npz_with_keys_of_the_users_choice(tmp_path):
+    path = savez(tmp_path / "f.npz", a=X, b=Y, other=X)
+    assert read_features(path, x_key="a", y_key="b").labels.tolist() == Y.tolist()
+    with pytest.raises(ValueError, match="choose one of its keys with x_key=: 'a', 'b', 'other'"):
+        read_features(path)
+    with pytest.raises(ValueError, match=r"x_key='z' is not in .*; it holds the keys 'a', 'b', 'other'"):
+        read_features(path, x_key="z")
+    with pytest.raises(ValueError, match="y_key='z' is not in"):
+        read_features(path, x_key="a", y_key="z")
+
+
+def test_a_file_of_several_domains(office):
+    domain = read_features(office, domain="amazon")
+    assert domain.name == "amazon"
+    assert domain.class_names == ("backpack", "bike", "mug", "mouse")
+    assert domain.counts().tolist() == [2, 1, 3, 0]
+    assert domain.ids[1] == "1.jpg"
+    assert read_features(office, domain="webcam").ids is None
+    with pytest.raises(ValueError, match="holds several domains; choose one with domain=: amazon, webcam"):
+        read_features(office)
+    with pytest.raises(ValueError, match=r"domain='dslr' is not in .*; the domains there are amazon, webcam"):
+        read_features(office, domain="dslr")
+
+
+def test_the_only_domain_and_the_only_array_need_no_name(tmp_path):
+    only = read_features(savez(tmp_path / "a.npz", dslr_x=X, dslr_y=Y))
+    assert only.name == "dslr"
+    assert only.labels.tolist() == Y.tolist()
+    assert len(read_features(savez(tmp_path / "b.npz", whatever=X))) == 6
+
+
+def test_npy_is_unlabelled(tmp_path):
+    np.save(tmp_path / "f.npy", X)
+    domain = read_features(tmp_path / "f.npy")
+    np.testing.assert_allclose(features(domain), X, rtol=1e-6)
+    assert domain.labels is None
+    assert domain.class_names == ()
+    with pytest.raises(ValueError, match="y_key='y' has no meaning"):
+        read_features(tmp_path / "f.npy", y_key="y")
+
+
+def test_images_in_a_feature_file_stay_bytes(tmp_path):
+    path = savez(tmp_path / "f.npz", x=np.zeros((2, 3, 4, 4), dtype=np.uint8))
+    assert read_features(path).samples.tensor.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("keys", [("fts", "labels"), ("X", "Y")])
+def test_mat_counts_from_one_and_stores_columns(tmp_path, keys):
+    scipy.io.savemat(tmp_path / "f.mat", {keys[0]: X, keys[1]: Y[:, None] + 1.0})
+    domain = read_features(tmp_path / "f.mat")
+    np.testing.assert_allclose(features(domain), X, rtol=1e-6)
+    assert domain.class_names == ("1", "2", "3")
+    assert domain.labels.tolist() == Y.tolist()
+
+
+def test_mat_with_cells_of_strings(tmp_path):
+    scipy.io.savemat(tmp_path / "f.mat", {"x": X, "y": STRINGS.astype(object)})
+    domain = read_features(tmp_path / "f.mat")
+    assert domain.class_names == ("ant", "bee", "cat")
+    assert domain.labels.tolist() == [2, 0, 1, 2, 2, 0]
+
+
+def test_mat_of_version_7_3_says_how_to_save_it(tmp_path):
+    header = b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM"
+    (tmp_path / "f.mat").write_bytes(header + b"\x89HDF\r\n\x1a\n" + bytes(400))
+    with pytest.raises(ValueError, match=r"version 7\.3 \(HDF5\).*save\(\.\.\., '-v7'\)"):
+        read_features(tmp_path / "f.mat")
+
+
+def table(**more):
+    return pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], **more})
+
+
+@pytest.mark.parametrize("column", ["label", "class", "y", "Target"])
+def test_csv_with_a_label_column_of_strings(tmp_path, column):
+    table(**{column: STRINGS}).to_csv(tmp_path / "f.csv", index=False)
+    domain = read_features(tmp_path / "f.csv")
+    np.testing.assert_allclose(features(domain), X, rtol=1e-6)
+    assert domain.class_names == ("ant", "bee", "cat")
+    assert domain.labels.tolist() == [2, 0, 1, 2, 2, 0]
+
+
+def test_csv_with_integers_counts_in_their_order(tmp_path):
+    table(label=[10, 2, 2, 10, 1, 1]).to_csv(tmp_path / "f.csv", index=False)
+    domain = read_features(tmp_path / "f.csv")
+    assert domain.class_names == ("1", "2", "10")
+    assert domain.labels.tolist() == [2, 1, 1, 2, 0, 0]
+
+
+def test_the_index_of_pandas_and_file_names_are_no_features(tmp_path):
+    table(label=Y).to_csv(tmp_path / "a.csv")
+    domain = read_features(tmp_path / "a.csv")
+    assert domain.samples.shape == (3,)
+    assert domain.ids == tuple("012345")
+    table(file=[f"{i}.jpg" for i in range(6)]).to_csv(tmp_path / "b.csv", index=False)
+    domain = read_features(tmp_path / "b.csv")
+    assert domain.samples.shape == (3,)
+    assert domain.ids[5] == "5.jpg"
+    assert domain.labels is None
+
+
+def test_csv_whose_columns_are_numbered_has_a_header_and_one_of_data_has_not(tmp_path):
+    pd.DataFrame(X).to_csv(tmp_path / "a.csv", index=False)
+    assert read_features(tmp_path / "a.csv").samples.shape == (3,)
+    pd.DataFrame(X).to_csv(tmp_path / "b.csv", index=False, header=False)
+    with pytest.raises(ValueError, match="has no header: its first line is numbers"):
+        read_features(tmp_path / "b.csv")
+
+
+def test_csv_columns_that_cannot_be_used_are_named(tmp_path):
+    table(colour=STRINGS).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(ValueError, match="column 'colour' is not numeric"):
+        read_features(tmp_path / "a.csv")
+    assert read_features(tmp_path / "a.csv", y_key="colour").n_classes == 3
+    table(y=Y, label=Y).to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(ValueError, match="several label columns; choose one with y_key=: 'y', 'label'"):
+        read_features(tmp_path / "b.csv")
+    with pytest.raises(ValueError, match=r"y_key='z' is not in .*; it holds the columns 'a'"):
+        read_features(tmp_path / "b.csv", y_key="z")
+
+
+def test_missing_labels_are_named(tmp_path):
+    table(label=["a", None, "b", "a", None, "b"]).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(ValueError, match=r"label of row 1 is missing \(2 such rows of 6\)"):
+        read_features(tmp_path / "a.csv")
+    table(label=[0, 1, None, 1, 0, 1]).to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(ValueError, match="label of row 2 is missing"):
+        read_features(tmp_path / "b.csv")
+    table(label=[0.0, 1.5, 2, 1, 0, 1]).to_csv(tmp_path / "c.csv", index=False)
+    with pytest.raises(ValueError, match=r"label of row 1 is 1\.5, which is no class"):
+        read_features(tmp_path / "c.csv")
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
+    (tmp_path / "f.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"needs pyarrow; install the extra: pip install 'bures\[parquet\]'"):
+        read_features(tmp_path / "f.parquet")
+
+
+def test_parquet(tmp_path):
+    pytest.importorskip("pyarrow")
+    table(label=STRINGS).to_parquet(tmp_path / "f.parquet")
+    domain = read_features(tmp_path / "f.parquet")
+    np.testing.assert_allclose(features(domain), X, rtol=1e-6)
+    assert domain.class_names == ("ant", "bee", "cat")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_features(tmp_path / "bad.parquet")
+
+
+class Bomb:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "pickle.npz", "pickle.npy"])
+def test_pickled_content_is_refused_and_never_run(tmp_path, kind):
+    trap, path = tmp_path / "trap", tmp_path / f"f.{kind}"
+    content = np.array([Bomb(trap)], dtype=object)
+    if kind == "npz":
+        np.savez(path, x=content)
+    elif kind == "npy":
+        np.save(path, content)
+    else:
+        path.write_bytes(pickle.dumps(Bomb(trap)))
+    with pytest.raises(ValueError, match=r"holds pickled Python objects|cannot be read as"):
+        read_features(path)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".mat", ".csv"])
+@pytest.mark.parametrize("content", [b"", b"garbage \x00\xff" * 20])
+def test_damaged_files_are_named(tmp_path, suffix, content):
+    path = tmp_path / f"f{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"f{suffix}"):
+        read_features(path)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_truncated_files_are_named(tmp_path, share):
+    for suffix in (".npz", ".npy", ".mat"):
+        path = tmp_path / f"f{suffix}"
+        if suffix == ".mat":
+            scipy.io.savemat(path, {"x": X, "y": Y}, do_compression=True)
+        elif suffix == ".npz":
+            np.savez_compressed(path, x=X, y=Y)
+        else:
+            np.save(path, X)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(ValueError, match=f"f{suffix}"):
+            read_features(path)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": X, "y": Y[:4]}, "there are 4 labels for 6 samples"),
+        ({"x": X[0], "y": Y}, r"the features have shape \(3,\)"),
+        ({"x": STRINGS[:, None]}, "the features have dtype"),
+        (
+            {"x": np.where(np.arange(6)[:, None] == 2, np.nan, X)},
+            r"the features contain NaN or infinity in 1 of 6 rows \(rows 2,",
+        ),
+        ({"x": X[:0]}, "is empty"),
+        ({"x": X, "y": Y, "classes": ["a", "b"]}, "labels contains class 2 but class_names has 2 entries"),
+        ({"x": X, "y": STRINGS, "classes": ["ant", "bee"]}, "'cat' is not among the 2 names under 'classes'"),
+        ({"x": X, "y": Y, "classes": ["a", "b", "a"]}, "more than once"),
+    ],
+)
+def test_content_that_is_no_domain_is_refused_with_the_file_named(tmp_path, arrays, message):
+    path = savez(tmp_path / "odd.npz", **arrays)
+    with pytest.raises(ValueError, match=rf"odd\.npz.*{message}"):
+        read_features(path)
+
+
+def test_files_under_the_wrong_suffix_say_so(tmp_path):
+    with open(tmp_path / "f.npz", "wb") as stream:
+        np.save(stream, X)
+    with pytest.raises(ValueError, match="holds one array"):
+        read_features(tmp_path / "f.npz")
+    with open(tmp_path / "f.npy", "wb") as stream:
+        np.savez(stream, x=X)
+    with pytest.raises(ValueError, match="holds several arrays"):
+        read_features(tmp_path / "f.npy")
+
+
+def test_unknown_suffixes_and_missing_files(tmp_path):
+    with pytest.raises(ValueError, match=r"ends in '\.pkl'; accepted are \.npz, \.npy, \.mat, \.csv, \.parquet"):
+        read_features(tmp_path / "f.pkl")
+    with pytest.raises(FileNotFoundError, match="is not a file"):
+        read_features(tmp_path / "f.npz")
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_what_is_written_is_read_back(tmp_path, labelled):
+    names, labels, ids = (("ä", "b", "c"), Y, list("uvwxyz")) if labelled else ((), None, None)
+    domain = Domain("here", TensorSamples(X), names, labels, ids)
+    path = write_features(tmp_path / "f.npz", domain)
+    again = read_features(path)
+    assert torch.equal(again.samples.tensor, domain.samples.tensor)
+    assert (again.name, again.class_names, again.ids) == (domain.name, domain.class_names, domain.ids)
+    if labelled:
+        assert torch.equal(again.labels, domain.labels)
+    assert [file.name for file in tmp_path.iterdir()] == ["f.npz"]
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
+    domain = Domain("here", TensorSamples(X), ("a", "b", "c"), Y)
+    path = write_features(tmp_path / "f.npz", domain)
+    before = path.read_bytes()
+
+    def full(stream, **arrays):
+        stream.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_features(path, domain)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["f.npz"]
+
+
+def test_only_npz_and_samples_in_memory_are_written(tmp_path):
+    domain = Domain("here", TensorSamples(X), ("a", "b", "c"), Y)
+    with pytest.raises(ValueError, match=r"ends in '\.csv'; features are written to \.npz"):
+        write_features(tmp_path / "f.csv", domain)
+    with pytest.raises(TypeError, match=r"domain\.samples is a ImageFiles"):
+        write_features(tmp_path / "f.npz", Domain("here", ImageFiles(["a.png"]), ()))

@@ -1,0 +1,278 @@
+"""Image files of every kind become RGB of one size; bad files are found, named and counted."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from bures.data import ImageFiles, TensorSamples, check_images, image_folder
+from bures.data._decoding import BadImageError, BadImageWarning
+
+
+def save(path, color=(200, 100, 50), mode="RGB", size=(20, 12), **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, color).convert(mode).save(path, **options)
+    return path
+
+
+@pytest.fixture
+def noise(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, size=(64, 48, 3), dtype=np.uint8)
+    path = tmp_path / "noise.jpg"
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def damaged(folder, noise):
+    """A file of each kind of damage."""
+    folder.mkdir(exist_ok=True)
+    whole = noise.read_bytes()
+    contents = {
+        "empty.jpg": b"",
+        "truncated.jpg": whole[: len(whole) // 2],
+        "header.jpg": whole[:30],
+        "text.png": b"this is no image at all",
+        "html.jpg": b"<html>404 not found</html>",
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in contents]
+
+
+@pytest.mark.parametrize(
+    ("mode", "suffix", "expected"),
+    [
+        ("RGB", ".png", (200, 100, 50)),
+        ("RGBA", ".png", (200, 100, 50)),
+        ("P", ".png", (200, 100, 50)),
+        ("CMYK", ".tif", (200, 100, 50)),
+        ("L", ".png", (124, 124, 124)),
+        ("LA", ".png", (124, 124, 124)),
+        ("1", ".png", None),
+        ("RGB", ".webp", (200, 100, 50)),
+        ("RGB", ".jpg", (200, 100, 50)),
+        ("P", ".gif", (200, 100, 50)),
+    ],
+)
+def test_every_mode_becomes_rgb(tmp_path, mode, suffix, expected):
+    path = save(tmp_path / f"image{suffix}", mode=mode)
+    batch = ImageFiles([path], size=8).take(torch.tensor([0]))
+    assert batch.shape == (1, 3, 8, 8)
+    assert batch.dtype == torch.uint8
+    if expected is not None:
+        near = torch.tensor(expected).reshape(1, 3, 1, 1)
+        assert int((batch.int() - near).abs().max()) <= 12  # a palette and JPEG round
+
+
+def test_a_palette_with_transparency_raises_no_warning(tmp_path):
+    path = tmp_path / "image.png"
+    Image.new("P", (4, 4)).save(path, transparency=b"\x00\x80")
+    assert ImageFiles([path], size=4).take(torch.tensor([0])).shape == (1, 3, 4, 4)
+
+
+def test_sixteen_bits_are_scaled_and_not_clipped(tmp_path):
+    path = tmp_path / "deep.png"
+    Image.fromarray(np.full((4, 4), 32896, dtype=np.uint16)).save(path)
+    assert ImageFiles([path], size=4).take(torch.tensor([0])).unique().tolist() == [128]
+
+
+def test_the_whole_picture_is_warped(tmp_path):
+    pixels = np.zeros((10, 40, 3), dtype=np.uint8)
+    pixels[:, 20:] = 255
+    Image.fromarray(pixels).save(tmp_path / "half.png")
+    image = ImageFiles([tmp_path / "half.png"], size=16).take(torch.tensor([0]))[0]
+    assert image[:, :, :7].max() == 0
+    assert image[:, :, 9:].min() == 255
+
+
+def test_decoding_into_memory_agrees_with_decoding_on_demand(tmp_path):
+    paths = [save(tmp_path / f"{i}.png", color=(i * 10, 0, 0)) for i in range(17)]
+    files, calls = ImageFiles(paths, size=8), []
+    kept = files.in_memory(n_threads=3, progress=lambda done, total: calls.append((done, total)))
+    assert isinstance(kept, TensorSamples)
+    assert torch.equal(kept.tensor, files.take(torch.arange(17)))
+    assert calls == [(i + 1, 17) for i in range(17)]
+    assert files.subset(torch.tensor([3])).paths == (str(paths[3]),)
+
+
+@pytest.mark.parametrize("n_threads", [1, 4])
+def test_bad_files_are_found_with_their_reason(tmp_path, noise, n_threads):
+    bad_files = damaged(tmp_path / "bad", noise)
+    good, bad = check_images([noise, *bad_files, noise], n_threads=n_threads)
+    assert good == [noise, noise]
+    assert [path for path, _ in bad] == bad_files
+    reasons = {path.name: reason for path, reason in bad}
+    assert reasons["empty.jpg"] == "the file is empty"
+    assert "truncated" in reasons["truncated.jpg"]
+    assert reasons["text.png"] == "not an image file"
+
+
+def test_strict_names_the_first_files_and_counts_all(tmp_path, noise):
+    bad_files = damaged(tmp_path / "bad", noise)
+    more = tmp_path / "more.png"
+    more.touch()
+    with pytest.raises(BadImageError, match=r"6 of 7 image files cannot be decoded: .*empty.jpg .*; and 1 more"):
+        check_images([noise, *bad_files, more], strict=True)
+
+
+def test_a_decompression_bomb_is_a_bad_image(tmp_path, noise, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    _, bad = check_images([noise])
+    assert "decompression bomb" in bad[0][1]
+
+
+def test_taking_a_bad_file_names_it(tmp_path, noise):
+    path = damaged(tmp_path / "bad", noise)[1]
+    files = ImageFiles([noise, path], size=8)
+    with pytest.raises(BadImageError, match=r"truncated\.jpg cannot be decoded"):
+        files.take(torch.tensor([0, 1]))
+    with pytest.raises(BadImageError, match=r"truncated\.jpg cannot be decoded"):
+        files.in_memory(2)
+
+
+def test_a_missing_file_is_not_called_a_bad_image(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        check_images([tmp_path / "nowhere.png"])
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, True])
+def test_sizes_are_positive_integers(size):
+    with pytest.raises(ValueError, match=f"size={size!r} is out of range"):
+        ImageFiles([], size=size)
+
+
+def test_one_path_is_no_sequence_of_paths():
+    with pytest.raises(TypeError, match=r"paths='a\.jpg' is one path"):
+        ImageFiles("a.jpg")
+
+
+@pytest.mark.parametrize("n_threads", [0, -2])
+def test_the_number_of_threads_is_positive(n_threads):
+    with pytest.raises(ValueError, match="n_threads"):
+        check_images([], n_threads=n_threads)
+
+
+# Samples in memory
+
+
+def test_features_become_float32_and_images_stay_bytes():
+    assert TensorSamples(np.ones((2, 3))).tensor.dtype == torch.float32
+    assert TensorSamples(np.ones((2, 3), dtype=np.float16)).tensor.dtype == torch.float32
+    assert TensorSamples(np.ones((2, 3), dtype=">f8")).tensor.tolist() == [[1, 1, 1]] * 2
+    images = TensorSamples(np.ones((2, 1, 4, 4), dtype=np.uint8))
+    assert images.tensor.dtype == torch.uint8
+    assert images.shape == (1, 4, 4)
+    assert images.to("cpu").device.type == "cpu"
+    assert "2 images (1, 4, 4)" in repr(images)
+
+
+def test_features_in_float32_share_memory():
+    x = torch.ones(2, 3)
+    assert TensorSamples(x).tensor.data_ptr() == x.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (np.ones(3), ValueError, r"tensor has shape \(3,\) .* accepted are features \(n, d\)"),
+        (np.ones((2, 1, 4, 4)), ValueError, "uint8 images"),
+        (np.array([["a"]]), TypeError, "tensor is a ndarray"),
+        ([[1.0, float("nan")], [0, 0], [float("inf"), 0]], ValueError, r"2 of 3 rows \(rows 0, 2,"),
+        ([[1e300]], ValueError, "beyond the range of float32"),
+    ],
+)
+def test_samples_that_are_none_are_refused(value, error, message):
+    with pytest.raises(error, match=message):
+        TensorSamples(value)
+
+
+def test_resizing_agrees_with_pillow():
+    images = np.random.default_rng(0).integers(0, 256, size=(3, 1, 16, 16), dtype=np.uint8)
+    larger = TensorSamples(images).resize(28)
+    assert larger.shape == (1, 28, 28)
+    for image, resized in zip(images, larger.tensor, strict=True):
+        by_pillow = np.asarray(Image.fromarray(image[0]).resize((28, 28), Image.Resampling.BILINEAR), dtype=int)
+        assert np.abs(by_pillow - resized[0].numpy()).max() <= 1
+    with pytest.raises(ValueError, match="only images"):
+        TensorSamples(torch.eye(2)).resize(4)
+
+
+# Folders
+
+
+@pytest.fixture
+def pets(tmp_path):
+    root = tmp_path / "pets"
+    for name in ("cat/b.png", "cat/a.jpg", "dog/deep/c.PNG", "cat/.hidden.png", "dog/d.webp", ".git/x/e.png"):
+        save(root / name)
+    (root / "cat" / "notes.txt").write_text("no image")
+    (root / "README.md").write_text("no image")
+    return root
+
+
+def test_class_folders_make_a_labelled_domain(pets):
+    domain = image_folder(pets, size=8)
+    assert domain.ids == ("cat/a.jpg", "cat/b.png", "dog/d.webp", "dog/deep/c.PNG")
+    assert domain.labels.tolist() == [0, 0, 1, 1]
+    assert domain.class_names == ("cat", "dog")
+    assert domain.name == "pets"
+    assert domain.samples.take(torch.arange(4)).shape == (4, 3, 8, 8)
+
+
+def test_class_names_fix_the_order_and_may_name_absent_classes(pets):
+    domain = image_folder(pets, ["dog", "owl", "cat"], size=8)
+    assert domain.labels.tolist() == [2, 2, 0, 0]
+    with pytest.raises(ValueError, match="has the class folder 'dog', which is not among class_names"):
+        image_folder(pets, ["cat"])
+
+
+def test_a_flat_folder_is_an_unlabelled_domain(tmp_path):
+    for name in ("b.png", "a.png", ".c.png"):
+        save(tmp_path / "flat" / name)
+    domain = image_folder(tmp_path / "flat", ["cat", "dog"], size=8)
+    assert domain.labels is None
+    assert domain.ids == ("a.png", "b.png")
+    assert domain.class_names == ("cat", "dog")
+    assert image_folder(tmp_path / "flat").n_classes == 0
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_bad_images_are_left_out_with_a_warning_or_fatal(pets, noise, in_memory):
+    damaged(pets / "cat", noise)
+    with pytest.warns(BadImageWarning, match=r"5 of 9 image files cannot be decoded: .*; they are left out"):
+        domain = image_folder(pets, size=8, in_memory=in_memory)
+    assert domain.ids == ("cat/a.jpg", "cat/b.png", "dog/d.webp", "dog/deep/c.PNG")
+    assert domain.labels.tolist() == [0, 0, 1, 1]
+    assert domain.samples.take(torch.arange(4)).shape == (4, 3, 8, 8)
+    assert isinstance(domain.samples, TensorSamples) is in_memory
+    with pytest.raises(BadImageError, match="5 of 9"):
+        image_folder(pets, size=8, strict=True, in_memory=in_memory)
+
+
+def test_a_folder_of_bad_images_only_is_an_error(tmp_path, noise):
+    damaged(tmp_path / "bad", noise)
+    with (
+        pytest.warns(BadImageWarning),
+        pytest.raises(ValueError, match="none of the 5 image files can be decoded"),
+    ):
+        image_folder(tmp_path / "bad")
+
+
+def test_folders_that_are_no_domains_are_refused(tmp_path, pets):
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
+        image_folder(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="holds no images; accepted are folder/class/image or folder/image"):
+        image_folder(tmp_path / "empty")
+    (pets / "owl").mkdir()
+    with pytest.raises(ValueError, match="1 class folders without images \\(first: 'owl'\\)"):
+        image_folder(pets)
+    (pets / "owl").rmdir()
+    save(pets / "stray.png")
+    with pytest.raises(ValueError, match=r"holds 1 images of its own \(first: stray.png\) beside class folders"):
+        image_folder(pets)
+
+
+def test_a_domain_of_one_image_can_be_read(tmp_path):
+    save(tmp_path / "one" / "cat" / "a.png")
+    assert len(image_folder(tmp_path / "one", size=8)) == 1
