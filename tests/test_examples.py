@@ -14,7 +14,9 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="module", autouse=True)
 def no_example_is_left_out():
     scripts = {path.stem for path in (ROOT / "examples").glob("[!_]*.py")}
-    assert scripts == {"complexity", "conditional_shift", "convergence"}, "a new example needs a test here"
+    assert scripts == {"complexity", "conditional_shift", "convergence", "training_loop"}, (
+        "a new example needs a test here"
+    )
 
 
 def run_example(name, folder):
@@ -70,3 +72,12 @@ def test_complexity(tmp_path):
     assert printed.count("value + gradient") == len(exponents) // 2
     # Times on a shared machine are rough: that every cost grows is all that is asserted of them.
     assert all(fit["exponent"] > 0 for fit in exponents)
+
+
+def test_training_loop(tmp_path):
+    printed = run_example("training_loop", tmp_path)
+    assert "unlabelled" in printed
+    accuracies = read_manifest(tmp_path)["results"]["target_accuracy_last_epoch"]
+    assert set(accuracies) == {"source", "source+adabn", "entropy", "kernel-bures", "ckb", "ckw"}
+    # Ten classes: every adapted network is far from chance after a few epochs, whatever the machine's rounding.
+    assert all(values[0] > 25 for name, values in accuracies.items() if name != "source")
