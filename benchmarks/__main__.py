@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import platform
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,7 +112,7 @@ def main() -> None:
         results = [measure(n, device, seconds=2.0 if arguments.full else 1.0) for n in sizes]
         show(results)
         manifest = {
-            "command": " ".join(["python -m benchmarks", *sys.argv[1:]]),
+            "command": f"python -m benchmarks{' --full' if arguments.full else ''} --device {device}",
             "versions": {"python": platform.python_version(), "torch": torch.__version__, "bures": bures.__version__},
             "hardware": torch.cuda.get_device_name() if device == "cuda" else f"{os.cpu_count()} CPU cores",
             "threads": torch.get_num_threads(),
