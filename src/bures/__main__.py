@@ -1,0 +1,6 @@
+"""``python -m bures``."""
+
+from bures.cli import main
+
+if __name__ == "__main__":
+    main()

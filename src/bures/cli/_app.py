@@ -1,0 +1,55 @@
+"""The application: its commands, how it reports errors, and its exit codes."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import bures
+from bures.cli.distance import distance
+
+__all__ = ["app", "main"]
+
+ERROR = 2  # exit code of every error, as typer has it for wrong usage
+
+app = typer.Typer(
+    name="bures",
+    help="Measure conditional domain shift: the difference between P(X|Y) in two domains.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(distance)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(bures.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Options before the command; ``--debug`` is read in `main`, which meets the error."""
+
+
+def main() -> None:
+    """Run the command line; an error is one line on the standard error stream and exit code 2."""
+    console = Console(stderr=True, soft_wrap=True)
+    warnings.showwarning = lambda message, *_args, **_kwargs: console.print(f"warning: {message}", markup=False)
+    try:
+        app()
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        if "--debug" in sys.argv:
+            raise
+        console.print(f"error: {error}", markup=False, highlight=False)
+        sys.exit(ERROR)

@@ -1,0 +1,115 @@
+"""``bures distance``: how far apart two domains are."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+import bures
+from bures.data import Domain, TensorSamples, load_domain
+
+__all__ = ["distance"]
+
+
+class Metric(StrEnum):
+    """Distances by name."""
+
+    CKB = "ckb"
+    CKW = "ckw"
+    KERNEL_BURES = "kernel-bures"
+    BURES = "bures"
+    MMD = "mmd"
+
+
+CONDITIONAL: dict[Metric, Callable[..., Any]] = {Metric.CKB: bures.ckb, Metric.CKW: bures.ckw}
+MARGINAL: dict[Metric, Callable[..., Any]] = {
+    Metric.KERNEL_BURES: bures.kernel_bures,
+    Metric.BURES: bures.bures,
+    Metric.MMD: bures.mmd,
+}
+
+
+def distance(
+    source: Annotated[
+        str, typer.Argument(help="Feature file (.npz, .npy, .mat, .csv, .parquet), file.npz#domain or name.")
+    ],
+    target: Annotated[str, typer.Argument(help="The same for the target.")],
+    metric: Annotated[
+        Metric, typer.Option(help="ckb and ckw compare P(X|Y) and need labels; the others P(X).")
+    ] = Metric.CKB,
+    explain: Annotated[bool, typer.Option(help="Show terms, classes and null level of the CKB distance.")] = False,
+    eps: Annotated[str, typer.Option(help="Regulariser of ckb and ckw: a number or 'auto'.")] = "0.01",
+    prior: Annotated[
+        str | None, typer.Option(help="Weigh both domains to the class frequencies of: source, target, uniform.")
+    ] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder of the data sets; default $BURES_DATA.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print the squared distance between two domains of feature vectors."""
+    domains = [load_domain(spec, data_root=data_root) for spec in (source, target)]
+    xs, xt = (_features(domain) for domain in domains)
+    if metric in MARGINAL:
+        if explain or prior is not None:
+            raise ValueError(f"--explain and --prior need labels; --metric {metric} compares P(X), use --metric ckb")
+        _show(metric, MARGINAL[metric](xs, xt), as_json)
+        return
+    ys, yt = (_class_names(domain) for domain in domains)
+    options: dict[str, Any] = {"eps": _read_eps(eps), "prior": prior}
+    if explain:
+        result = bures.explain(xs, ys, xt, yt, **options)
+        print(_to_json(dataclasses.asdict(result)) if as_json else result)
+    else:
+        _show(metric, CONDITIONAL[metric](xs, ys, xt, yt, **options), as_json)
+
+
+def _features(domain: Domain) -> np.ndarray[Any, Any]:
+    if not isinstance(domain.samples, TensorSamples) or domain.samples.tensor.ndim != 2:
+        raise ValueError(f"{domain.name!r} holds images of shape {domain.samples.shape}; accepted are feature vectors")
+    return np.asarray(domain.samples.tensor)
+
+
+def _class_names(domain: Domain) -> np.ndarray[Any, Any]:
+    """Labels by name, so that two files that number their classes differently still agree."""
+    if domain.labels is None:
+        raise ValueError(
+            f"{domain.name!r} has no labels, which ckb and ckw need; add them (true or predicted) to the file, "
+            "or compare P(X) with --metric kernel-bures or --metric mmd"
+        )
+    return np.asarray([domain.class_names[label] for label in domain.labels.tolist()])
+
+
+def _read_eps(text: str) -> str | float:
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ValueError(f"--eps {text!r} is not a number; accepted is a positive number or 'auto'") from error
+
+
+def _show(metric: Metric, squared_distance: float, as_json: bool) -> None:
+    if as_json:
+        print(_to_json({"metric": metric, "squared_distance": squared_distance}))
+    else:
+        print(f"{metric}  squared distance {squared_distance:.6g}")
+
+
+def _to_json(value: Any) -> str:
+    """JSON proper, in which what is undefined is null: NaN would not be."""
+
+    def without_nan(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: without_nan(item) for key, item in part.items()}
+        if isinstance(part, (list, tuple)):
+            return [without_nan(item) for item in part]
+        return None if isinstance(part, float) and math.isnan(part) else part
+
+    return json.dumps(without_nan(value), allow_nan=False)
