@@ -3,7 +3,7 @@
     python tools/venv.py                     # the `dev` extra
     python tools/venv.py --extras dev,docs   # more extras
 
-`.venv/bures-stamp.json` records what the last complete installation was made from: the dependency tables of
+`.venv/bures-stamp.json` records what the last complete installation was made from: the dependency and script tables of
 `pyproject.toml`, the Python version, the place of the checkout and the extras. While it agrees with the
 present state there is nothing to do. It is removed before an installation starts and written after it ends,
 so that an interrupted one is finished by the next call. Changed dependencies are installed over the old ones;
@@ -84,6 +84,7 @@ def make_stamp(project, build_system, extras):
         "requires-python": project.get("requires-python"),
         "dependencies": project.get("dependencies"),
         "optional-dependencies": project.get("optional-dependencies"),
+        "scripts": project.get("scripts"),
         "build-system": build_system,
     }
     digest = hashlib.sha256(json.dumps(dependencies, sort_keys=True).encode()).hexdigest()
