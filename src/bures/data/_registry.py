@@ -10,7 +10,8 @@ from bures.data._decoding import Progress
 from bures.data._digits import mnist, usps
 from bures.data._domain import Domain
 from bures.data._embedded import mnist5k, optdigits
-from bures.data._feature_files import FEATURE_SUFFIXES, read_features
+from bures.data._feature_files import read_features
+from bures.data._feature_formats import FEATURE_SUFFIXES
 from bures.data._folders import BENCHMARKS, benchmark_domain, find_named, image_folder, plain
 
 __all__ = ["known_domains", "load_domain"]
