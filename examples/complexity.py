@@ -199,13 +199,13 @@ save_figure(figure, arguments.output, "complexity")
 # --------------
 # The full run (``results/complexity/complexity.json``) says:
 #
-# * **n**: between 512 and 2048 samples the exponents are 2.6 to 2.9, below 3 because matrix routines still gain speed
+# * **n**: between 512 and 2048 samples the exponents are 2.5 to 2.8, below 3 because matrix routines still gain speed
 #   with size. Hard labels take less time than soft ones: their side of the problem has rank K, and only the nuclear
 #   norm remains cubic, while soft labels add Cholesky factors and triangular solves in float64.
-# * **d**: 0.9 to 1.0, linear as the remark says, but it takes d = 32 n until the time is twice that of few features.
+# * **d**: 1.0, linear as the remark says, but it takes d = 32 n or more until the time is twice that of few features.
 #   With 64 samples much of it is passes over the features, :math:`O(nd)`, rather than the products,
 #   :math:`O(n^2 d)`: the exponent in d is the same.
-# * **K**: 0.7 to 0.9 and rising towards 1 once K exceeds n by a factor of four, from the distances between label rows.
+# * **K**: 0.8 to 0.9 and rising towards 1 once K exceeds n by a factor of four, from the distances between label rows.
 #   Up to K = n, hard labels cost next to nothing; where there are more classes than samples they take the path of soft
 #   ones, whose matrices have the size of the sample.
 
