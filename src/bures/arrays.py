@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import DTypeLike
 from torch import Tensor
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "as_feature_pair",
     "as_result",
     "as_sample_weight",
+    "as_tensor",
     "check_choice",
     "check_finite",
     "check_positive",
@@ -118,14 +120,25 @@ def numpy_to_tensor(name: str, value: Array) -> Tensor:
         # NumPy would read the string "1.5" as a number; a table of strings is more likely a mistake.
         if array.dtype.kind not in "biufO" or (array.dtype == object and any(isinstance(v, str) for v in array.flat)):
             raise TypeError(f"entries of dtype {array.dtype}")
-        # torch cannot wrap a byte-swapped or negatively strided array, and warns about a read-only one: copy these.
-        array = np.require(array, dtype=np.float64, requirements=["C", "W"])
+        return as_tensor(array, np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"{name} could not be read as an array of real numbers: {error}; accepted are NumPy arrays, "
             f"torch tensors, lists and pandas objects of numbers, got {describe(value)}"
         ) from error
-    return torch.from_numpy(array)
+
+
+def as_tensor(value: Array, dtype: DTypeLike | None = None) -> Tensor:
+    """Wrap what torch or NumPy reads as a tensor; memory is shared where dtype and layout allow.
+
+    ``dtype`` is NumPy's, for what is not a tensor yet; None keeps what is there.
+    """
+    if isinstance(value, Tensor):
+        return value.detach()
+    array = np.asarray(value)
+    # torch cannot wrap a byte-swapped or negatively strided array, and warns about a read-only one: copy these.
+    wanted = array.dtype.newbyteorder("=") if dtype is None else dtype
+    return torch.from_numpy(np.require(array, dtype=wanted, requirements=["C", "W"]))
 
 
 def describe(value: object) -> str:

@@ -153,7 +153,7 @@ class CholeskyFactor:
 class LabelKernel:
     """A kernel on one domain's labels, with its bandwidth fixed.
 
-    ``contrast`` is k(y, y) - k(y, y') for two different classes, MATH's 1 - a; None where there are no classes.
+    ``contrast`` is k(y, y) - k(y, y') for two different classes (1 - a for the Gaussian kernel); None without classes.
     """
 
     labels: Labels

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, describe
-from bures.data._samples import Samples, as_index, as_tensor
+from bures.arrays import Array, as_tensor, describe
+from bures.data._samples import Samples, as_index
 
 __all__ = ["Domain", "HiddenLabels"]
 

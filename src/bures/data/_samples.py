@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, describe
+from bures.arrays import Array, as_tensor, describe
 from bures.data._decoding import BadImageError, Progress, decode_image, map_files
 
-__all__ = ["ImageFiles", "Samples", "TensorSamples", "as_index", "as_tensor", "resize_images"]
+__all__ = ["ImageFiles", "Samples", "TensorSamples", "as_index", "resize_images"]
 
 
 @runtime_checkable
@@ -216,15 +215,6 @@ def resize_images(images: Tensor, size: int) -> Tensor:
         for part in torch.split(images, 4096)  # float32 takes four times the room
     ]
     return torch.cat([part.round().clamp(0, 255).to(torch.uint8) for part in parts])
-
-
-def as_tensor(value: Array) -> Tensor:
-    """Read what torch or NumPy reads as a tensor; memory is shared where dtype and layout allow."""
-    if isinstance(value, Tensor):
-        return value.detach()
-    array = np.asarray(value)
-    # torch cannot wrap a byte-swapped or negatively strided array, and warns about a read-only one: copy these.
-    return torch.from_numpy(np.require(array, dtype=array.dtype.newbyteorder("="), requirements=["C", "W"]))
 
 
 def as_index(name: str, index: Array, n: int) -> Tensor:

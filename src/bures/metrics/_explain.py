@@ -104,13 +104,10 @@ def explain(
         terms = bures_terms(problem.blocks, factor_s, factor_t, problem.method)
         value = float(terms.squared_distance)
         generator = torch.Generator().manual_seed(seed)
-        null = _null_sample(problem, n_permutations, generator)
+        null = _null_sample(problem, factor_s, factor_t, n_permutations, generator)
         debiased, interval = _debias(problem, value, n_bootstrap, generator)
         blocks = problem.blocks
-        widths, label_widths = (
-            blocks.bandwidths,
-            (problem.source.bandwidth, problem.target.bandwidth),
-        )
+        widths, label_width_s, label_width_t = blocks.bandwidths, problem.source.bandwidth, problem.target.bandwidth
         return Explanation(
             squared_distance=value,
             trace_s=float(terms.trace_s),
@@ -119,8 +116,8 @@ def explain(
             mean_term=float(mean_term(problem)) if one_rkhs else math.nan,
             bandwidths=None if widths is None else (float(widths[0]), float(widths[1]), float(widths[2])),
             label_bandwidths=None
-            if label_widths[0] is None or label_widths[1] is None
-            else (float(label_widths[0]), float(label_widths[1])),
+            if label_width_s is None or label_width_t is None
+            else (float(label_width_s), float(label_width_t)),
             eps=float(problem.eps),
             effective_rank_s=_effective_rank(blocks.ss, factor_s),
             effective_rank_t=_effective_rank(blocks.tt, factor_t),
@@ -178,7 +175,9 @@ def _strata(labels: Labels) -> Tensor:
     return torch.zeros(len(labels), dtype=torch.int64, device=labels.values.device)
 
 
-def _null_sample(problem: ConditionalProblem, count: int, generator: torch.Generator) -> Tensor:
+def _null_sample(
+    problem: ConditionalProblem, factor_s: Factor, factor_t: Factor, count: int, generator: torch.Generator
+) -> Tensor:
     """Squared distances after permuting the pooled samples within classes."""
     if problem.source.labels.n_classes is None or count == 0:
         return torch.empty(0)
@@ -189,7 +188,6 @@ def _null_sample(problem: ConditionalProblem, count: int, generator: torch.Gener
     # Hard labels and weights belong to places, which the permutation keeps; soft labels move with their samples.
     soft = "soft" in (problem.source.labels.kind, problem.target.labels.kind)
     rows = torch.cat([problem.source.labels.rows(), problem.target.labels.rows()]) if soft else None
-    factor_s, factor_t = problem.source.factor(problem.eps), problem.target.factor(problem.eps)
     values = []
     for _ in range(count):
         order = _permute_within(strata, generator).to(pooled.device)
