@@ -10,7 +10,6 @@ Errors are relative to the textbook formula in float64: of the value to the sum 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from torch.utils.benchmark import Timer
 
 import bures
 from benchmarks.textbook import textbook_ckb
+from bures.files import write_json
 
 FEATURES, CLASSES, EPS = 512, 10, 1e-2
 
@@ -118,11 +118,7 @@ def main() -> None:
             "threads": torch.get_num_threads(),
             "results": results,
         }
-        path = arguments.output / f"ckb-{device}.json"
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(manifest, indent=1) + "\n")
-        partial.replace(path)
-        print(f"Written: {path}")
+        print(f"Written: {write_json(arguments.output / f'ckb-{device}.json', manifest)}")
 
 
 if __name__ == "__main__":

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import re
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-import bures
+from bures.files import write_json
+from bures.provenance import hardware, versions
 
 
 def read_arguments(name: str) -> argparse.Namespace:
@@ -56,25 +51,11 @@ def write_manifest(name: str, arguments: argparse.Namespace, settings: dict, res
     quick = " --quick" if arguments.quick else ""
     manifest = {
         "command": f"python examples/{name}.py{quick} --seed {arguments.seed}",
-        "versions": {
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "torch": torch.__version__,
-            "bures": bures.__version__,
-        },
-        "hardware": {
-            "processor": platform.processor() or platform.machine(),
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-        },
+        "versions": versions(),
+        "hardware": hardware(),
         "seed": arguments.seed,
         "settings": settings,
         "results": results,
     }
     arguments.output.mkdir(parents=True, exist_ok=True)
-    path = arguments.output / "manifest.json"
-    with tempfile.NamedTemporaryFile("w", dir=arguments.output, suffix=".tmp", delete=False) as file:
-        text = json.dumps(manifest, indent=1)
-        file.write(re.sub(r"\[[^][{}]*]", lambda numbers: " ".join(numbers[0].split()), text) + "\n")  # lists on a line
-    os.replace(file.name, path)
-    return path
+    return write_json(arguments.output / "manifest.json", manifest)

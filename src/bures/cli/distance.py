@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +13,7 @@ import typer
 
 import bures
 from bures.data import Domain, TensorSamples, load_domain
+from bures.files import to_json
 
 __all__ = ["distance"]
 
@@ -65,7 +64,7 @@ def distance(
     options: dict[str, Any] = {"eps": _read_eps(eps), "prior": prior}
     if explain:
         result = bures.explain(xs, ys, xt, yt, **options)
-        print(_to_json(dataclasses.asdict(result)) if as_json else result)
+        print(to_json(dataclasses.asdict(result)) if as_json else result)
     else:
         _show(metric, CONDITIONAL[metric](xs, ys, xt, yt, **options), as_json)
 
@@ -97,19 +96,6 @@ def _read_eps(text: str) -> str | float:
 
 def _show(metric: Metric, squared_distance: float, as_json: bool) -> None:
     if as_json:
-        print(_to_json({"metric": metric, "squared_distance": squared_distance}))
+        print(to_json({"metric": metric, "squared_distance": squared_distance}))
     else:
         print(f"{metric}  squared distance {squared_distance:.6g}")
-
-
-def _to_json(value: Any) -> str:
-    """JSON proper, in which what is undefined is null: NaN would not be."""
-
-    def without_nan(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {key: without_nan(item) for key, item in part.items()}
-        if isinstance(part, (list, tuple)):
-            return [without_nan(item) for item in part]
-        return None if isinstance(part, float) and math.isnan(part) else part
-
-    return json.dumps(without_nan(value), allow_nan=False)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ from numpy.typing import NDArray
 from bures.data._domain import Domain
 from bures.data._feature_formats import READERS, Content
 from bures.data._samples import TensorSamples
+from bures.files import atomic_file
 
 __all__ = ["read_features", "write_features"]
 
@@ -107,16 +105,8 @@ def write_features(path: str | Path, domain: Domain) -> Path:
         arrays["y"] = domain.labels.numpy()
     if domain.ids is not None:
         arrays["files"] = np.array(domain.ids)
-    partial = file.with_name(f".{file.name}.{secrets.token_hex(4)}.partial")
-    try:
-        with open(partial, "xb") as stream:
-            np.savez(stream, **arrays)  # type: ignore[arg-type]
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, file)
-    finally:
-        with suppress(FileNotFoundError):
-            partial.unlink()
+    with atomic_file(file) as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
     return file
 
 

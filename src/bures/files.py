@@ -1,0 +1,76 @@
+"""Files that appear whole or not at all: a full disk or a killed process leaves what was there before."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+__all__ = ["atomic_file", "to_json", "write_json", "write_text"]
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
+    """A binary stream whose content replaces ``path`` when the block ends, and is dropped when the block fails.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from bures.files import atomic_file
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "note.txt")
+    ...     with atomic_file(path) as stream:
+    ...         _ = stream.write(b"all of it")
+    ...     path.read_text()
+    'all of it'
+    """
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with open(partial, "xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(partial, path)
+    finally:
+        with suppress(FileNotFoundError):
+            partial.unlink()
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a text file in UTF-8, whole or not at all."""
+    with atomic_file(path) as stream:
+        stream.write(text.encode())
+    return Path(path)
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """JSON proper, in which numbers that are not finite are null; with ``indent``, lists of numbers keep to a line.
+
+    Examples
+    --------
+    >>> from bures.files import to_json
+    >>> to_json({"values": [1.0, float("nan")]})
+    '{"values": [1.0, null]}'
+    """
+    text = json.dumps(_finite(value), indent=indent, allow_nan=False)
+    return text if indent is None else re.sub(r"\[[^][{}\"]*]", lambda numbers: " ".join(numbers[0].split()), text)
+
+
+def write_json(path: str | Path, value: Any) -> Path:
+    """Write a JSON file for people and programs, whole or not at all."""
+    return write_text(path, to_json(value, indent=1) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
