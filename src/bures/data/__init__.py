@@ -1,5 +1,6 @@
 """Domains: samples, class names and, where known, labels; embedded, from files, or made on the spot."""
 
+from bures.data._classes import align_classes
 from bures.data._decoding import check_images
 from bures.data._digits import mnist, usps
 from bures.data._domain import Domain, HiddenLabels
@@ -17,6 +18,7 @@ __all__ = [
     "HiddenLabels",
     "ImageFiles",
     "TensorSamples",
+    "align_classes",
     "benchmark_domain",
     "check_images",
     "drifting_class",

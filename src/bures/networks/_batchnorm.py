@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from bures.arrays import describe
 from bures.networks._modes import evaluation_mode
 
-__all__ = ["FrozenBatchNorm", "adapt_batchnorm", "freeze_batchnorm"]
+__all__ = ["FrozenBatchNorm", "adapt_batchnorm", "adaptable_layers", "freeze_batchnorm"]
 
 _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -148,8 +148,7 @@ def adapt_batchnorm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
     >>> layer.running_mean, layer.running_var
     (tensor([3.]), tensor([4.6667]))
     """
-    layers = [part for part in network.modules() if isinstance(part, _BatchNorm) and not _is_held(part)]
-    layers = [layer for layer in layers if layer.running_mean is not None and layer.running_var is not None]
+    layers = adaptable_layers(network)
     if not layers:
         raise ValueError("network has no BatchNorm with running statistics that could be adapted")
     pooled = [_PooledMoments() for _ in layers]
@@ -171,6 +170,12 @@ def adapt_batchnorm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
     for layer, moments in zip(layers, pooled, strict=True):
         moments.write(layer)
     return network
+
+
+def adaptable_layers(network: nn.Module) -> list[_BatchNorm]:
+    """BatchNorm layers whose running statistics are not frozen."""
+    layers = [part for part in network.modules() if isinstance(part, _BatchNorm) and not _is_held(part)]
+    return [layer for layer in layers if layer.running_mean is not None and layer.running_var is not None]
 
 
 @contextmanager

@@ -1,0 +1,424 @@
+"""From a labelled source and an unlabelled target to a trained network in a run folder."""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.loggers import TensorBoardLogger
+from rich.console import Console
+
+from bures.data import Domain, HiddenLabels, ImageFiles, align_classes
+from bures.methods import Method, make_method
+from bures.networks import Network
+from bures.networks._batchnorm import adaptable_layers
+from bures.provenance import command_line, hardware, versions
+from bures.training._assembly import NetworkSpec, assemble, fit_samples
+from bures.training._batches import PairData
+from bures.training._checkpoint import load_checkpoint
+from bures.training._checkpointer import Checkpointer, StoppedBySignal, restore
+from bures.training._evaluation import Evaluator
+from bures.training._inputs import Inputs
+from bures.training._module import AdaptationModule
+from bures.training._progress import RichProgress
+from bures.training._recipe import Recipe
+from bures.training._record import NonFiniteLossError, TrainingError
+from bures.training._recorder import EpochRecorder
+from bures.training._run_folder import RunFolder, checksum
+from bures.training._saved_model import SavedModel, load_model, save_model
+
+__all__ = ["Run", "adapt"]
+
+IN_MEMORY = 4 * 2**30  # bytes up to which the images of a domain are decoded once and kept
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its folder and its manifest."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy on the target after the last epoch; None where the target has no labels."""
+        accuracy: float | None = self.manifest["final"]["accuracy"]
+        return accuracy
+
+    def model(self, *, best: bool = False) -> SavedModel:
+        """The network after the last epoch, or with ``best`` of the epoch with the best label-free score."""
+        folder = RunFolder(self.path)
+        return load_model(folder.best_model if best else folder.model)
+
+
+def adapt(
+    source: Domain,
+    target: Domain,
+    recipe: Recipe,
+    output: str | Path,
+    *,
+    evaluation: Domain | None = None,
+    partial: bool = False,
+    resume: bool = False,
+    accelerator: str = "auto",
+    devices: int = 1,
+    strategy: str = "auto",
+    sync_batchnorm: bool = False,
+    checkpoint_every: float = 60.0,
+    in_memory: bool | None = None,
+    n_workers: int | None = None,
+    progress: bool = False,
+    origin: Mapping[str, Any] | None = None,
+) -> Run:
+    """Train a network on a labelled source and an unlabelled target, and write a run folder.
+
+    Parameters
+    ----------
+    source : Domain
+        With labels.
+    target : Domain
+        Its labels, where it has any, are hidden from training and used for evaluation alone.
+    recipe : Recipe
+        How to train.
+    output : path
+        The run folder: it must not exist or be empty, unless a run is resumed.
+    evaluation : Domain, optional
+        Target samples to be evaluated and predicted; None is ``target`` itself.
+    partial : bool, optional
+        Whether the target may lack classes of the source.
+    resume : bool, optional
+        Go on with the run in ``output``. On the CPU, with the same number of threads, the result is that of a run
+        that was never stopped, bit by bit.
+    accelerator, devices, strategy : optional
+        Of Lightning's trainer.
+    sync_batchnorm : bool, optional
+        On several devices, let BatchNorm see the batch of all.
+    checkpoint_every : float, optional
+        Seconds between checkpoints; 0 saves after every step.
+    in_memory : bool, optional
+        Decode image files once and keep them. None does so up to 4 GiB for a domain.
+    n_workers : int, optional
+        Processes that decode image files that are not kept.
+    progress : bool, optional
+        Show a progress line on the standard error stream, where that is a terminal.
+    origin : mapping, optional
+        Where the data come from, for the manifest.
+
+    Returns
+    -------
+    Run
+        The finished run.
+
+    Raises
+    ------
+    TrainingError
+        The loss is not finite, or a checkpoint cannot be written. The last checkpoint is intact.
+    StoppedBySignal
+        SIGTERM or SIGINT asked for an end. The state is saved.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bures.data import optdigits
+    >>> from bures.training import Recipe, adapt
+    >>> digits = optdigits()
+    >>> recipe = Recipe(method="ckb", network="lenet", epochs=4, batch_size=64, hidden=64, features=32)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = adapt(digits.take(range(0, 400)), digits.take(range(400, 800)), recipe, folder + "/run")
+    >>> 0 <= run.accuracy <= 1
+    True
+    """
+    folder = RunFolder(output)
+    with _quiet():
+        setting = _prepare(source, target, evaluation, recipe, partial, in_memory, n_workers, progress)
+        state = _start(folder, setting, resume, origin)
+        if state == "finished":
+            return Run(folder.path, folder.read_manifest())
+        session = _Session(folder, setting, checkpoint_every, state if isinstance(state, dict) else None, progress)
+        trainer_options = {
+            "accelerator": accelerator,
+            "devices": devices,
+            "strategy": strategy,
+            "sync_batchnorm": sync_batchnorm,
+        }
+        _check_devices(setting, devices, sync_batchnorm)
+        try:
+            session.fit(trainer_options)
+        except StoppedBySignal as stop:
+            session.write_status("stopped", str(stop))
+            raise
+        except TrainingError as error:
+            session.write_status("failed", str(error))
+            raise
+        return session.finish()
+
+
+@dataclass
+class _Setting:
+    """What a run works on, ready for training."""
+
+    recipe: Recipe
+    spec: NetworkSpec
+    network: Network
+    inputs: Inputs
+    method: Method
+    source: Domain
+    target: Domain
+    evaluator: Evaluator
+    data: PairData
+    checksums: dict[str, str]
+
+    @property
+    def batchnorm(self) -> str:
+        return "target" if self.method.adapts_batchnorm else self.recipe.evaluation_batchnorm
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What decides the training: a checkpoint fits where all of it is the same."""
+        options = {f"options.{name}": value for name, value in self.recipe.options.items()}
+        plain = {name: value for name, value in self.recipe.to_dict().items() if name not in ("options", "weights")}
+        return {**plain, **options, **{f"data.{side}": value for side, value in self.checksums.items()}}
+
+
+def _prepare(
+    source: Domain,
+    target: Domain,
+    evaluation: Domain | None,
+    recipe: Recipe,
+    partial: bool,
+    in_memory: bool | None,
+    n_workers: int | None,
+    progress: bool,
+) -> _Setting:
+    if source.labels is None:
+        raise ValueError(f"source {source.name!r} is unlabelled; training needs its labels")
+    method = make_method(recipe.method, **recipe.options)
+    target = align_classes(source, target, partial=partial)
+    evaluation = target if evaluation is None else align_classes(source, evaluation, partial=True)
+    if method.trains_on_target:
+        if target.labels is None:
+            raise ValueError(f"method={recipe.method!r} trains on target labels, but {target.name!r} has none")
+        source = target
+    spec, network, inputs = assemble(recipe, source.n_classes, source.samples.shape, target.samples.shape)
+    same = evaluation is target
+    source, target = (_stored(domain, spec, in_memory, progress) for domain in (source, target))
+    evaluation = target if same else _stored(evaluation, spec, in_memory, progress)
+    hidden: HiddenLabels | None = None
+    if evaluation.labels is not None:
+        evaluation, hidden = evaluation.hide_labels()
+    masked = target.hide_labels()[0] if target.labels is not None else target
+    evaluator = Evaluator(evaluation, hidden, masked, inputs, n_workers=n_workers or 0)
+    data = PairData(source, masked, recipe, n_workers)
+    checksums = {"source": checksum(source), "target": checksum(masked)}
+    return _Setting(recipe, spec, network, inputs, method, source, masked, evaluator, data, checksums)
+
+
+def _stored(domain: Domain, spec: NetworkSpec, in_memory: bool | None, progress: bool) -> Domain:
+    """The domain with samples of the size that the network asks for, in memory where they fit."""
+    samples = fit_samples(domain.samples, spec)
+    if isinstance(samples, ImageFiles):
+        n_bytes = len(samples) * math.prod(samples.shape)
+        if in_memory or (in_memory is None and n_bytes <= IN_MEMORY):
+            samples = samples.in_memory()
+    return replace(domain, samples=samples)
+
+
+def _start(
+    folder: RunFolder, setting: _Setting, resume: bool, origin: Mapping[str, Any] | None
+) -> dict[str, Any] | str | None:
+    """Begin a run folder or open one: the state of its checkpoint, None without one, or "finished"."""
+    if resume:
+        manifest = folder.read_manifest()
+        if manifest["status"] == "finished":
+            return "finished"
+        if not folder.checkpoint.is_file():
+            return None
+        return load_checkpoint(folder.checkpoint, setting.fingerprint)
+    folder.create()
+    setting.recipe.save(folder.recipe)
+    folder.write_manifest(
+        {
+            "status": "running",
+            "command": command_line(),
+            "recipe": setting.recipe.to_dict(),
+            "seed": setting.recipe.seed,
+            "network": setting.spec.to_dict(),
+            "data": {
+                "source": _described(setting.source, setting.checksums["source"]),
+                "target": _described(setting.target, setting.checksums["target"]),
+                "evaluation": _described(setting.evaluator.domain, checksum(setting.evaluator.domain)),
+                "origin": dict(origin or {}),
+            },
+            "versions": versions(),
+        }
+    )
+    return None
+
+
+def _described(domain: Domain, digest: str) -> dict[str, Any]:
+    counts = None if domain.labels is None else domain.counts().tolist()
+    return {"name": domain.name, "samples": len(domain), "counts": counts, "checksum": digest}
+
+
+class _Session:
+    """One process' work on a run: from its start or its checkpoint to its end."""
+
+    def __init__(
+        self, folder: RunFolder, setting: _Setting, every: float, state: dict[str, Any] | None, progress: bool
+    ) -> None:
+        self.folder, self.setting, self.state = folder, setting, state
+        n_steps = setting.recipe.epochs * setting.data.steps_per_epoch
+        self.module = AdaptationModule(
+            setting.network, setting.method, setting.inputs, setting.recipe, setting.data.steps_per_epoch, n_steps
+        )
+        self.recorder = EpochRecorder(setting.evaluator, folder, setting.batchnorm, _source_classes(setting.source))
+        self.checkpointer = Checkpointer(folder, self.recorder, setting.fingerprint, every, state)
+        self.console = Console(stderr=True)
+        self.progress = progress and self.console.is_terminal
+        self.hardware: dict[str, Any] = hardware()
+        if state is not None:
+            self.recorder.load_state_dict(state["recorder"])
+            setting.data.first_step = state["step"]
+
+    def fit(self, options: dict[str, Any]) -> None:
+        """Train what is left to train."""
+        first, length = self.setting.data.first_step, self.setting.data.steps_per_epoch
+        if first >= self.module.n_steps:  # only the end was missing
+            assert self.state is not None
+            restore(None, self.module, self.state)
+            return
+        callbacks: list[L.Callback] = [_Placement(self), self.recorder, self.checkpointer, _NextEpoch()]
+        if self.progress:
+            title = f"{self.setting.source.name} → {self.setting.target.name}, {self.setting.recipe.method}"
+            callbacks.append(RichProgress(self.recorder, title, self.console))
+        trainer = L.Trainer(
+            **options,
+            max_epochs=self.setting.recipe.epochs - first // length,
+            precision=self.setting.recipe.precision,  # type: ignore[arg-type]
+            gradient_clip_val=self.setting.recipe.gradient_clip,
+            callbacks=callbacks,
+            logger=TensorBoardLogger(self.folder.path, name="tensorboard", version="", purge_step=first),
+            reload_dataloaders_every_n_epochs=1,
+            use_distributed_sampler=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            enable_progress_bar=False,
+            num_sanity_val_steps=0,
+        )
+        try:
+            trainer.fit(self.module, datamodule=self.setting.data)
+        except NonFiniteLossError as error:
+            kept = self.checkpointer.saved_step
+            rest = (
+                "no checkpoint was written yet"
+                if kept is None
+                else f"the last good checkpoint is that of step {kept}, {self.folder.checkpoint}"
+            )
+            raise TrainingError(f"{error}; {rest}. A smaller lr or a gradient_clip may help") from error
+
+    def finish(self) -> Run:
+        """Evaluate the last network, and write what came of the run."""
+        setting, network = self.setting, self.module.network
+        evaluator, last = setting.evaluator, setting.batchnorm
+        policies = ("training", "target") if adaptable_layers(network) else ("training",)
+        evaluations = {policy: evaluator.evaluate(network, policy) for policy in policies}
+        final = evaluations.get(last, evaluations["training"])
+        folder, names = self.folder, setting.source.class_names
+        save_model(folder.model, evaluator.adapted(network, last), setting.spec, names)
+        folder.write_predictions(evaluator.domain, final.predictions.probabilities)
+        if (confusion := evaluator.confusion(final.predictions)) is not None:
+            folder.write_confusion(confusion, names)
+        best = self.recorder.best
+        assert best is not None
+        network.load_state_dict(best["network"])
+        save_model(folder.best_model, evaluator.adapted(network, last), setting.spec, names)
+        outcome = {
+            "accuracy": final.accuracy,
+            "score": final.score,
+            "effective_classes": final.effective_classes,
+            "batchnorm": last,
+            "accuracy_by_batchnorm": {policy: part.accuracy for policy, part in evaluations.items()},
+            "best": {name: value for name, value in best.items() if name != "network"},
+            "seconds": self.recorder.rows[-1]["seconds"],
+        }
+        self.write_status("finished", None, outcome)
+        return Run(folder.path, folder.read_manifest())
+
+    def write_status(self, status: str, reason: str | None, outcome: dict[str, Any] | None = None) -> None:
+        """Bring the manifest up to date."""
+        content = self.folder.read_manifest()
+        content |= {"status": status, "reason": reason, "hardware": self.hardware, "notes": self.recorder.notes}
+        content |= {"epochs": self.recorder.rows, "final": outcome}
+        content.pop("schema")
+        self.folder.write_manifest(content)
+
+
+class _Placement(L.Callback):
+    """Brings samples and network into the layout that the device likes."""
+
+    def __init__(self, session: _Session) -> None:
+        self.session = session
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        device = trainer.strategy.root_device
+        self.session.hardware = hardware(device)
+        setting = self.session.setting
+        setting.data.move(device)
+        setting.evaluator.move(device)
+        if device.type == "cuda" and setting.spec.image_size is not None and setting.spec.name != "lenet":
+            setting.network.to(memory_format=torch.channels_last)
+
+
+class _NextEpoch(L.Callback):
+    """Tells the data where the next epoch begins, after the others have looked at the last."""
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        trainer.datamodule.first_step = pl_module.steps_done  # type: ignore[attr-defined]
+
+
+def _source_classes(source: Domain) -> float:
+    frequencies = source.counts().double() / len(source)
+    return float(torch.special.entr(frequencies).sum().exp())
+
+
+def _check_devices(setting: _Setting, devices: int, sync_batchnorm: bool) -> None:
+    if devices <= 1:
+        return
+    if setting.recipe.batch_size < 2 * devices:
+        raise ValueError(
+            f"batch_size={setting.recipe.batch_size} is too small for {devices} devices; it is that of all of them "
+            f"together: accepted is {2 * devices} or more"
+        )
+    if adaptable_layers(setting.network) and not sync_batchnorm:
+        warnings.warn(
+            f"BatchNorm sees {setting.recipe.batch_size // devices} samples of a device at a time, not the batch of "
+            "all; on GPUs sync_batchnorm=True (--sync-batchnorm) lets it see all",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Lightning's announcements and its advice on data loaders from the user; errors and our warnings pass."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"lightning\..*")
+            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            warnings.filterwarnings("ignore", message=".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,141 @@
+"""From a recipe and the shape of the samples to a network and what is done to its inputs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bures.data import ImageFiles, TensorSamples
+from bures.data._samples import Samples
+from bures.networks import Network, build_network, freeze_batchnorm
+from bures.training._augment import AUGMENTATIONS
+from bures.training._inputs import Inputs
+from bures.training._recipe import Recipe
+
+__all__ = ["NetworkSpec", "assemble", "fit_samples"]
+
+SMALL_IMAGE = 32  # up to this side images are taken for digits and the like
+STORED_RATIO = 256 / 224  # photographs are kept a little larger than the window that a network sees
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """All that is needed to build a network anew: its weights lie in a file beside it.
+
+    ``stored_size`` is the side to which images are warped when they are read, ``image_size`` that of the window the
+    network sees; both are None for feature vectors.
+    """
+
+    name: str
+    n_classes: int
+    head: str
+    hidden: int
+    features: int
+    in_channels: int | None
+    in_features: int | None
+    image_size: int | None
+    stored_size: int | None
+    norm: str | None
+
+    def build(
+        self, *, weights: str | None = None, download: bool = False, seed: int | None = None
+    ) -> tuple[Network, Inputs]:
+        """The network, and what is done to its inputs at evaluation."""
+        network = build_network(
+            self.name,
+            self.n_classes,
+            weights=weights,
+            download=download,
+            head=self.head,
+            hidden=self.hidden,
+            features=self.features,
+            in_channels=self.in_channels,
+            in_features=self.in_features,
+            image_size=self.image_size if self.name == "lenet" else None,
+            norm=self.norm,
+            seed=seed,
+        )
+        return network, Inputs(network.preprocessing, self.image_size)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain values."""
+        return asdict(self)
+
+
+def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[NetworkSpec, Network, Inputs]:
+    """The network of a recipe for samples of these shapes, (d,) or (C, H, W)."""
+    if n_classes < 2:
+        raise ValueError(f"the source has {n_classes} class; a classifier needs at least two")
+    spec = _features_spec(recipe, n_classes, *shapes) if len(shapes[0]) == 1 else None
+    if spec is None:
+        spec = _images_spec(recipe, n_classes, *shapes)
+    weights = None if spec.name == "identity" else recipe.weights
+    network, inputs = spec.build(weights=weights, download=recipe.download_weights, seed=recipe.seed)
+    if recipe.backbone_batchnorm == "frozen":
+        freeze_batchnorm(network.backbone)
+    augmentation = AUGMENTATIONS[recipe.augment]
+    return spec, network, Inputs(inputs.preprocessing, inputs.image_size, augmentation)
+
+
+def fit_samples(samples: Samples, spec: NetworkSpec) -> Samples:
+    """The samples as they are stored for a network: images warped to its size; an error where they do not fit."""
+    if spec.stored_size is None:
+        if samples.shape != (spec.in_features,):
+            raise ValueError(f"the network takes {spec.in_features} features but samples have shape {samples.shape}")
+        return samples
+    if len(samples.shape) != 3:
+        raise ValueError(f"the network takes images but samples have shape {samples.shape}: they are feature vectors")
+    if isinstance(samples, ImageFiles):
+        return ImageFiles(samples.paths, spec.stored_size)
+    assert isinstance(samples, TensorSamples)
+    return samples.resize(spec.stored_size)
+
+
+def _features_spec(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> NetworkSpec:
+    for shape in shapes:
+        if shape != shapes[0]:
+            raise ValueError(
+                f"source and target have samples of shapes {shapes[0]} and {shape}; "
+                "features of both domains must come from the same extractor"
+            )
+    if recipe.network not in ("auto", "identity"):
+        raise ValueError(
+            f"network={recipe.network!r} takes images but the samples are feature vectors of length {shapes[0][0]}; "
+            "accepted are 'identity' and 'auto'"
+        )
+    return NetworkSpec(
+        "identity", n_classes, recipe.head, recipe.hidden, recipe.features, None, shapes[0][0], None, None, None
+    )
+
+
+def _images_spec(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> NetworkSpec:
+    if any(len(shape) != 3 for shape in shapes):
+        raise ValueError(
+            f"source and target have samples of shapes {shapes[0]} and {shapes[1]}; accepted are images in both "
+            "domains or feature vectors in both"
+        )
+    if recipe.network == "identity":
+        raise ValueError("network='identity' takes feature vectors but the samples are images; try 'auto'")
+    side, channels = max(shape[-1] for shape in shapes), max(shape[0] for shape in shapes)
+    name = recipe.network
+    if name == "auto":
+        name = "lenet" if (recipe.image_size or side) <= SMALL_IMAGE else "resnet50"
+    small = name == "lenet"
+    image_size = recipe.image_size or (side if small else _input_size(name))
+    stored_size = recipe.stored_size or (image_size if small else round(image_size * STORED_RATIO))
+    if stored_size < image_size:
+        raise ValueError(
+            f"stored_size={stored_size} is smaller than the {image_size} pixels the network sees; "
+            f"accepted is {image_size} or more"
+        )
+    norm = recipe.norm if small else None
+    in_channels = channels if small else None
+    return NetworkSpec(
+        name, n_classes, recipe.head, recipe.hidden, recipe.features, in_channels, None, image_size, stored_size, norm
+    )
+
+
+def _input_size(name: str) -> int:
+    preprocessing = build_network(name, 2).preprocessing
+    assert preprocessing is not None
+    return preprocessing.input_size

@@ -1,0 +1,124 @@
+"""Training steps as data: for each step a batch of the source with labels and a batch of the target without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import lightning as L
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from bures.data import Domain, TensorSamples
+from bures.training._plan import SamplePlan, derive_seed
+from bures.training._recipe import Recipe
+
+__all__ = ["PairData", "Step", "move_samples"]
+
+
+class Step(NamedTuple):
+    """What one training step reads: its number, source samples with labels, and target samples."""
+
+    number: int
+    x_s: Tensor
+    y_s: Tensor
+    x_t: Tensor
+
+
+class _Steps(Dataset[Step]):
+    """Steps by number; a worker process decodes the whole step."""
+
+    def __init__(
+        self, source: Domain, target: Domain, plans: tuple[SamplePlan, SamplePlan], rank: int, n_ranks: int
+    ) -> None:
+        assert source.labels is not None
+        self.source, self.target, self.plans = source, target, plans
+        self.labels = source.labels
+        if isinstance(source.samples, TensorSamples):
+            self.labels = self.labels.to(source.samples.device)
+        self.rank, self.n_ranks = rank, n_ranks
+
+    def __getitem__(self, number: int) -> Step:
+        # The plan gives the step of all devices; each takes its part, so that their number changes no result.
+        s, t = (plan.indices(number).tensor_split(self.n_ranks)[self.rank] for plan in self.plans)
+        y_s = self.labels[s.to(self.labels.device)]
+        return Step(number, self.source.samples.take(s), y_s, self.target.samples.take(t))
+
+
+class PairData(L.LightningDataModule):
+    """Batches of both domains for Lightning, one loader for the two.
+
+    Samples in memory are indexed, on the accelerator where they fit; files are decoded by worker processes.
+
+    Parameters
+    ----------
+    source : Domain
+        With labels.
+    target : Domain
+        Without labels: a domain that still has them is refused.
+    recipe : Recipe
+        Batch size, epoch and seed are read.
+    n_workers : int, optional
+        Processes that decode image files; None is the number of cores less one, at most 8.
+
+    Examples
+    --------
+    >>> from bures.data import optdigits
+    >>> from bures.training import PairData, Recipe
+    >>> target, evaluator = optdigits().hide_labels()
+    >>> data = PairData(optdigits(), target, Recipe(batch_size=100))
+    >>> data.steps_per_epoch
+    17
+    """
+
+    def __init__(self, source: Domain, target: Domain, recipe: Recipe, n_workers: int | None = None) -> None:
+        super().__init__()
+        if source.labels is None:
+            raise ValueError(f"source {source.name!r} is unlabelled; training needs its labels")
+        if target.labels is not None:
+            raise ValueError("target has labels, which training must not see; pass target.hide_labels()[0]")
+        self.source, self.target, self.n_workers = source, target, n_workers
+        labels = source.labels if recipe.class_balanced else None
+        self.plans = (
+            _plan("source", source, recipe, labels),
+            _plan("target", target, recipe, None),
+        )
+        passes = [plan.steps_per_pass for plan in self.plans]
+        lengths = {"shorter": min(passes), "longer": max(passes)}
+        self.steps_per_epoch = recipe.epoch if isinstance(recipe.epoch, int) else lengths[recipe.epoch]
+        self.first_step = 0
+
+    def move(self, device: torch.device) -> None:
+        """Keep samples that lie in memory on the device from now on, where they fit."""
+        self.source, self.target = (move_samples(domain, device) for domain in (self.source, self.target))
+
+    def train_dataloader(self) -> DataLoader[Step]:
+        """The steps from ``first_step`` to the end of its epoch."""
+        rank, n_ranks = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        in_memory = all(isinstance(domain.samples, TensorSamples) for domain in (self.source, self.target))
+        steps = _Steps(self.source, self.target, self.plans, rank, n_ranks)
+        last = (self.first_step // self.steps_per_epoch + 1) * self.steps_per_epoch
+        streaming: dict[str, Any] = {}
+        if not in_memory:
+            workers = max((torch.get_num_threads() - 1), 1) if self.n_workers is None else self.n_workers
+            streaming = {"num_workers": min(workers, 8), "pin_memory": torch.cuda.is_available()}
+        return DataLoader(steps, batch_size=None, sampler=range(self.first_step, last), **streaming)
+
+
+def _plan(side: str, domain: Domain, recipe: Recipe, labels: Tensor | None) -> SamplePlan:
+    if recipe.batch_size > len(domain):
+        raise ValueError(
+            f"batch_size={recipe.batch_size} is larger than {side} {domain.name!r}, which has {len(domain)} samples; "
+            f"accepted is up to {len(domain)}"
+        )
+    return SamplePlan(len(domain), recipe.batch_size, derive_seed(recipe.seed, side), labels)
+
+
+def move_samples(domain: Domain, device: torch.device) -> Domain:
+    """The domain with its samples on a GPU, where they lie in memory and take at most half of what is free there."""
+    if device.type != "cuda" or not isinstance(domain.samples, TensorSamples) or domain.samples.device == device:
+        return domain
+    free, _ = torch.cuda.mem_get_info(device)
+    tensor = domain.samples.tensor
+    return domain if tensor.nbytes > free / 2 else replace(domain, samples=domain.samples.to(device))

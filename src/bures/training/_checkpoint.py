@@ -1,0 +1,72 @@
+"""Checkpoints: all that training needs to go on as if nothing had happened, in one file written whole or not at all."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bures.files import atomic_file
+
+__all__ = ["CheckpointError", "load_checkpoint", "save_checkpoint"]
+
+SCHEMA = 1
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used: damaged, or of another run."""
+
+
+def save_checkpoint(path: str | Path, state: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> None:
+    """Write a checkpoint; what was at ``path`` stays there until the new one is complete.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    state : mapping
+        Tensors and plain values.
+    fingerprint : mapping of str to plain values
+        What decides the training: a checkpoint can only be used where all of it is the same.
+    """
+    with atomic_file(path) as stream:
+        torch.save({"schema": SCHEMA, "fingerprint": dict(fingerprint), "state": dict(state)}, stream)
+
+
+def load_checkpoint(path: str | Path, fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a checkpoint of a run with this fingerprint. Nothing but tensors and plain values is ever loaded."""
+    path = Path(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an odd file is reported below
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is not there; the run has no checkpoint to go on from") from None
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise CheckpointError(
+            f"{path} is truncated or no checkpoint ({' '.join(str(error).split())[:120]}); "
+            "delete it to start the run again, or bring the file back"
+        ) from error
+    if not isinstance(content, dict) or not {"schema", "fingerprint", "state"} <= set(content):
+        raise CheckpointError(f"{path} is no checkpoint of a run of bures")
+    if content["schema"] != SCHEMA:
+        raise CheckpointError(f"{path} has schema {content['schema']}; this version of bures reads schema {SCHEMA}")
+    _compare(path, content["fingerprint"], fingerprint)
+    state: dict[str, Any] = content["state"]
+    return state
+
+
+def _compare(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    differing = [name for name in {**found, **expected} if found.get(name) != expected.get(name)]
+    if differing:
+        listed = ", ".join(f"{name} {found.get(name)!r} there, {expected.get(name)!r} here" for name in differing[:3])
+        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+        raise CheckpointError(
+            f"{path} belongs to another recipe or other data: {listed}{more}; "
+            "resume with the recipe of that run, or choose another output folder"
+        )

@@ -1,0 +1,152 @@
+"""Checkpoints inside and between epochs, and a clean stop when the process is asked to end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+import lightning as L
+
+from bures.training._checkpoint import save_checkpoint
+from bures.training._module import AdaptationModule
+from bures.training._record import NonFiniteLossError, TrainingError
+from bures.training._recorder import EpochRecorder
+from bures.training._run_folder import RunFolder
+
+__all__ = ["Checkpointer", "StoppedBySignal"]
+
+
+class StoppedBySignal(Exception):  # noqa: N818 - not an error
+    """Training was asked to end, saved its state and stopped.
+
+    Attributes
+    ----------
+    number : int
+        The signal.
+    """
+
+    def __init__(self, number: int, step: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name} after step {step}; the state is saved")
+        self.number = number
+
+
+class Checkpointer(L.Callback):
+    """Saves the state of the training from time to time, at its end, and before a stop.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        Where the checkpoint goes.
+    recorder : EpochRecorder
+        Its rows belong to the state.
+    fingerprint : dict
+        What decides the training.
+    every : float
+        Seconds between checkpoints; 0 saves after every step.
+    state : dict, optional
+        State of a checkpoint to go on from.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        recorder: EpochRecorder,
+        fingerprint: dict[str, Any],
+        every: float,
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        self.folder, self.recorder, self.fingerprint, self.every = folder, recorder, fingerprint, every
+        self._to_restore = state
+        self._last = time.monotonic()
+        self._signal: int | None = None
+        self._handlers: dict[int, Any] = {}
+        self.saved_step: int | None = None if state is None else state["step"]
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Restore the state, and listen to signals."""
+        assert isinstance(pl_module, AdaptationModule)
+        if self._to_restore is not None:
+            restore(trainer, pl_module, self._to_restore)
+            self._to_restore = None
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._handlers[number] = signal.signal(number, self._note_signal)
+
+    def _note_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._signal is not None:  # asked twice: at once
+            raise KeyboardInterrupt
+        self._signal = number
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Save inside an epoch when it is time."""
+        assert isinstance(pl_module, AdaptationModule)
+        pl_module.steps_done = batch.number + 1
+        # The end of an epoch saves by itself, after its row is in the log.
+        if pl_module.steps_done % pl_module.steps_per_epoch:
+            self._save_if_due(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Save between epochs when it is time, and always at the end of training."""
+        assert isinstance(pl_module, AdaptationModule)
+        self._save_if_due(trainer, pl_module, always=pl_module.steps_done >= pl_module.n_steps)
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Stop listening to signals."""
+        self._restore_handlers()
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Stop listening to signals."""
+        self._restore_handlers()
+
+    def _restore_handlers(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
+
+    def _save_if_due(self, trainer: L.Trainer, module: AdaptationModule, *, always: bool = False) -> None:
+        due = always or self._signal is not None or time.monotonic() - self._last >= self.every
+        if due and trainer.is_global_zero:
+            self._save(trainer, module)
+        if self._signal is not None:
+            raise StoppedBySignal(self._signal, module.steps_done)
+
+    def _save(self, trainer: L.Trainer, module: AdaptationModule) -> None:
+        module.record.check_finite()  # a checkpoint is always one that training can go on from
+        try:
+            save_checkpoint(self.folder.checkpoint, self._state(trainer, module), self.fingerprint)
+        except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+            if isinstance(error, NonFiniteLossError):
+                raise
+            kept = "there is none yet" if self.saved_step is None else f"that of step {self.saved_step} is intact"
+            raise TrainingError(
+                f"the checkpoint of step {module.steps_done} could not be written to {self.folder.checkpoint} "
+                f"({error}); of earlier ones, {kept}. Make room and resume the run"
+            ) from error
+        self.saved_step, self._last = module.steps_done, time.monotonic()
+
+    def _state(self, trainer: L.Trainer, module: AdaptationModule) -> dict[str, Any]:
+        return {
+            "step": module.steps_done,
+            "network": module.network.state_dict(),
+            "method": module.method.state_dict(),
+            "optimiser": trainer.optimizers[0].state_dict(),
+            "schedule": trainer.lr_scheduler_configs[0].scheduler.state_dict(),
+            "record": module.record.state_dict(),
+            "recorder": self.recorder.state_dict(),
+        }
+
+
+def restore(trainer: L.Trainer | None, module: AdaptationModule, state: dict[str, Any]) -> None:
+    """Bring a module, and the optimiser and schedule of its trainer, to the state of a checkpoint."""
+    module.steps_done = state["step"]
+    module.network.load_state_dict(state["network"])
+    module.method.load_state_dict(state["method"])
+    module.record.load_state_dict(state["record"], module.device)
+    if trainer is not None:
+        trainer.optimizers[0].load_state_dict(state["optimiser"])
+        trainer.lr_scheduler_configs[0].scheduler.load_state_dict(state["schedule"])

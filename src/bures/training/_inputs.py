@@ -1,0 +1,45 @@
+"""From stored samples to what a network takes: the window, random changes while training, normalisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bures.networks import Preprocessing
+from bures.training._augment import AUGMENTATIONS, Augmentation, centre_crop
+
+__all__ = ["Inputs"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What is done to a batch before a network sees it; feature vectors pass as they are.
+
+    Parameters
+    ----------
+    preprocessing : Preprocessing or None
+        The backbone's; None where it takes feature vectors.
+    image_size : int or None
+        Side of the images the network sees.
+    augmentation : Augmentation, optional
+        Random changes of training images.
+    """
+
+    preprocessing: Preprocessing | None
+    image_size: int | None
+    augmentation: Augmentation = AUGMENTATIONS["none"]
+
+    def evaluation(self, x: Tensor) -> Tensor:
+        """A batch for evaluation: the window at the centre, normalised."""
+        if self.preprocessing is None:
+            return x
+        return self.preprocessing(x if self.image_size is None else centre_crop(x, self.image_size))
+
+    def training(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """A batch for a training step, changed at random."""
+        if self.preprocessing is None or self.augmentation.changes_nothing:
+            return self.evaluation(x)
+        size = x.shape[-1] if self.image_size is None else self.image_size
+        return self.preprocessing(self.augmentation(x, size, generator))

@@ -1,0 +1,141 @@
+"""The training step on Lightning: cross-entropy on the source plus what a method makes of both domains."""
+
+from __future__ import annotations
+
+import math
+
+import lightning as L
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor
+
+from bures.methods import Batch, Method
+from bures.networks import Network
+from bures.training._batches import Step
+from bures.training._gather import gather_rows, world_size
+from bures.training._inputs import Inputs
+from bures.training._plan import derive_seed
+from bures.training._recipe import Recipe
+from bures.training._record import StepRecord
+
+__all__ = ["AdaptationModule"]
+
+CHECK_EVERY = 50  # steps between looks at the record on an accelerator, where each look waits for the device
+
+
+class AdaptationModule(L.LightningModule):
+    """A network that learns from a labelled source and an unlabelled target.
+
+    Parameters
+    ----------
+    network : Network
+        What is trained.
+    method : Method
+        What both domains add to the source's cross-entropy.
+    inputs : Inputs
+        What is done to samples before the network sees them.
+    recipe : Recipe
+        Optimiser, schedule, forwarding and seed are read.
+    steps_per_epoch : int
+        Length of an epoch; schedules of the method's terms count in epochs.
+    n_steps : int
+        Length of the training.
+
+    Attributes
+    ----------
+    steps_done : int
+        Steps made so far, over resumptions.
+    record : StepRecord
+        Means of the terms since the record was last read.
+    """
+
+    def __init__(
+        self, network: Network, method: Method, inputs: Inputs, recipe: Recipe, steps_per_epoch: int, n_steps: int
+    ) -> None:
+        super().__init__()
+        self.network, self.method, self.inputs, self.recipe = network, method, inputs, recipe
+        self.steps_per_epoch, self.n_steps = steps_per_epoch, n_steps
+        self.steps_done = 0
+        self.record = StepRecord()
+        self._generator: torch.Generator | None = None
+
+    def training_step(self, step: Step, batch_idx: int) -> Tensor:
+        """The objective of one step."""
+        # Random numbers depend on the step alone: dropout and augmentation after a resumption are what they were.
+        torch.manual_seed(derive_seed(self.recipe.seed, "step", step.number, self.global_rank))
+        batch = self._global_batch(self._forward(step))
+        cross_entropy = F.cross_entropy(batch.logits_s, batch.y_s, label_smoothing=self.recipe.label_smoothing)
+        objective = self.method(batch, step.number / self.steps_per_epoch)
+        loss: Tensor = cross_entropy + objective.total
+        with torch.no_grad():
+            right = (batch.logits_s.argmax(dim=1) == batch.y_s).float().mean()
+        self.record.add(
+            step.number,
+            {"loss": loss, "cross_entropy": cross_entropy, **objective.values},
+            {"source_accuracy": right},
+            objective.weights,
+        )
+        if loss.device.type == "cpu" or step.number % CHECK_EVERY == 0:
+            self.record.check_finite()
+        return loss
+
+    def _forward(self, step: Step) -> Batch:
+        generator = self._step_generator(step.number, step.x_s.device)
+        x_s = self.inputs.training(step.x_s, generator)
+        if not self.method.needs_target:
+            z_s, logits_s = self.network(x_s)
+            return Batch(z_s, logits_s, step.y_s, z_s[:0], logits_s[:0])
+        x_t = self.inputs.training(step.x_t, generator)
+        if self.recipe.joint_forward:
+            z, logits = self.network(torch.cat([x_s, x_t]))
+            n = len(x_s)
+            return Batch(z[:n], logits[:n], step.y_s, z[n:], logits[n:])
+        z_s, logits_s = self.network(x_s)
+        z_t, logits_t = self.network(x_t)
+        return Batch(z_s, logits_s, step.y_s, z_t, logits_t)
+
+    def _step_generator(self, number: int, device: torch.device) -> torch.Generator:
+        if self._generator is None or self._generator.device != device:
+            self._generator = torch.Generator(device)
+        return self._generator.manual_seed(derive_seed(self.recipe.seed, "augment", number, self.global_rank))
+
+    def _global_batch(self, batch: Batch) -> Batch:
+        """The batch of all devices. Losses stay in full precision whatever the network computes in."""
+        wide = [part if part.dtype == torch.int64 else _at_least_float32(part) for part in batch]
+        if world_size() == 1:
+            return Batch(*wide)
+        # Every device has its part of the batch, or nothing at all where the method needs no target.
+        counts = [len(part) for part in torch.empty(self.recipe.batch_size).tensor_split(world_size())]
+        return Batch(*(gather_rows(part, counts if len(part) else [0] * len(counts)) for part in wide))
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """The recipe's optimiser and schedule, over the parameters of the network and of the method."""
+        recipe = self.recipe
+        groups = self.network.parameter_groups(recipe.lr, recipe.backbone_factor, recipe.head_factor)
+        if own := [parameter for parameter in self.method.parameters() if parameter.requires_grad]:
+            groups.append({"params": own, "lr": recipe.lr * recipe.head_factor, "name": "method"})
+        decay, fused = recipe.weight_decay, self.device.type == "cuda"  # fused: one launch for all parameters
+        optimiser: torch.optim.Optimizer
+        if recipe.optimiser == "sgd":
+            nesterov = recipe.nesterov and recipe.momentum > 0
+            optimiser = torch.optim.SGD(
+                groups, momentum=recipe.momentum, nesterov=nesterov, weight_decay=decay, fused=fused
+            )
+        else:
+            kind = torch.optim.AdamW if recipe.optimiser == "adamw" else torch.optim.Adam
+            optimiser = kind(groups, weight_decay=decay, fused=fused)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, self._rate)
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _rate(self, step: int) -> float:
+        recipe = self.recipe
+        if recipe.schedule == "inverse":
+            return float((1 + recipe.schedule_gamma * step) ** -recipe.schedule_power)
+        if recipe.schedule == "cosine":
+            return 0.5 + 0.5 * math.cos(math.pi * min(step / self.n_steps, 1.0))
+        return 1.0
+
+
+def _at_least_float32(part: Tensor) -> Tensor:
+    return part.to(torch.promote_types(part.dtype, torch.float32))

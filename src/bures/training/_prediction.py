@@ -1,0 +1,103 @@
+"""Predictions for all samples of a domain, in batches."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from bures.data import TensorSamples
+from bures.data._samples import Samples
+from bures.networks import Network, adapt_batchnorm
+from bures.networks._batchnorm import adaptable_layers
+from bures.networks._modes import evaluation_mode
+from bures.training._inputs import Inputs
+
+__all__ = ["Predictions", "can_adapt_batchnorm", "predict_samples", "with_target_statistics"]
+
+BATCH = 512
+
+
+class Predictions(NamedTuple):
+    """Features (n, d) and class probabilities (n, K) of n samples, in float32 in the memory of the host."""
+
+    features: Tensor
+    probabilities: Tensor
+
+
+@torch.no_grad()
+def predict_samples(
+    network: Network, samples: Samples, inputs: Inputs, *, batch_size: int = BATCH, n_workers: int = 0
+) -> Predictions:
+    """Features and probabilities of all samples, in evaluation mode.
+
+    Parameters
+    ----------
+    network : Network
+        Each part of it is left in the mode it was in.
+    samples : TensorSamples or ImageFiles
+        The samples.
+    inputs : Inputs
+        What is done to them before the network sees them.
+    batch_size : int, optional
+        Samples forwarded at once.
+    n_workers : int, optional
+        Processes that decode image files.
+
+    Returns
+    -------
+    Predictions
+        In the order of the samples.
+    """
+    parts = []
+    with evaluation_mode(network):
+        for x in batches(samples, _device(network), batch_size, n_workers):
+            z, logits = network(inputs.evaluation(x))
+            parts.append((z.float(), logits.float().softmax(dim=1)))
+    features, probabilities = zip(*parts, strict=True)
+    return Predictions(torch.cat(features).cpu(), torch.cat(probabilities).cpu())
+
+
+def can_adapt_batchnorm(network: nn.Module) -> bool:
+    """Whether a network has BatchNorm whose statistics can be estimated anew."""
+    return bool(adaptable_layers(network))
+
+
+def with_target_statistics(network: Network, samples: Samples, inputs: Inputs, *, n_workers: int = 0) -> Network:
+    """A copy of the network whose BatchNorm statistics are those of the samples (AdaBN)."""
+    adapted = copy.deepcopy(network)
+    # A last batch of one sample has no variance; it joins the one before.
+    stream = batches(samples, _device(network), BATCH, n_workers, join_last=True)
+    adapt_batchnorm(adapted, (inputs.evaluation(x) for x in stream))
+    return adapted
+
+
+class _Chunks(Dataset[Tensor]):
+    def __init__(self, samples: Samples, chunks: list[Tensor]) -> None:
+        self.samples, self.chunks = samples, chunks
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def __getitem__(self, number: int) -> Tensor:
+        return self.samples.take(self.chunks[number])
+
+
+def batches(
+    samples: Samples, device: torch.device, batch_size: int, n_workers: int = 0, *, join_last: bool = False
+) -> Iterator[Tensor]:
+    """All samples in order, in batches on the device."""
+    chunks = list(torch.split(torch.arange(len(samples)), batch_size))
+    if join_last and len(chunks) > 1 and len(chunks[-1]) == 1:
+        chunks[-2:] = [torch.cat(chunks[-2:])]
+    workers = 0 if isinstance(samples, TensorSamples) else n_workers
+    for x in DataLoader(_Chunks(samples, chunks), batch_size=None, num_workers=workers):
+        yield x.to(device, non_blocking=True)
+
+
+def _device(network: nn.Module) -> torch.device:
+    return next(network.parameters()).device

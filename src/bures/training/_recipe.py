@@ -1,0 +1,308 @@
+"""A recipe: everything that decides how a network is trained, as one flat YAML file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bures.files import write_text
+from bures.methods import make_method, method_options
+from bures.training._augment import AUGMENTATIONS
+
+__all__ = ["Recipe", "load_recipe", "recipe_names"]
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "augment": tuple(AUGMENTATIONS),
+    "backbone_batchnorm": ("training", "frozen"),
+    "evaluation_batchnorm": ("training", "target"),
+    "head": ("bottleneck", "linear"),
+    "optimiser": ("adam", "adamw", "sgd"),
+    "precision": ("32-true", "bf16-mixed", "64-true"),
+    "schedule": ("constant", "inverse", "cosine"),
+}
+EPOCHS = ("shorter", "longer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    r"""How a network is trained. Every field has a default; a YAML file names those that differ.
+
+    Parameters
+    ----------
+    method : str
+        One of `bures.methods.method_names`.
+    options : mapping
+        Options of the method, see `bures.methods.method_options`.
+    label_smoothing : float
+        Of the cross-entropy on the source.
+    network : str
+        "lenet", "identity" (feature vectors), a torchvision or timm model, or "auto": by the shape of the samples.
+    weights : path, optional
+        File of the backbone's weights. None trains from random weights, or downloads where ``download_weights`` says.
+    download_weights : bool
+        Whether torchvision or timm may download the backbone's weights.
+    head, hidden, features
+        Of the head, see `bures.networks.build_network`.
+    norm : str, optional
+        Normalisation layers of LeNet.
+    image_size : int, optional
+        Side of the images the network sees. None is the backbone's own, for LeNet that of the data.
+    stored_size : int, optional
+        Side to which images are warped when they are read; a window of ``image_size`` is cut from them. None is 256
+        for a network that sees 224, in this ratio for other sizes of pretrained backbones, and ``image_size`` else.
+    backbone_batchnorm : {"training", "frozen"}
+        Whether BatchNorm of the backbone follows the batches or keeps the statistics of the weights file.
+    batch_size : int
+        Samples of each domain in a step, over all devices.
+    epochs : int
+        How long to train.
+    epoch : {"shorter", "longer"} or int
+        An epoch is one pass over the shorter or the longer domain, or this many steps.
+    class_balanced : bool
+        Draw source samples so that classes are equally frequent.
+    augment : str
+        Random changes of training images, see `bures.training.AUGMENTATIONS`.
+    joint_forward : bool
+        Forward both domains as one batch. Else one after the other, so that BatchNorm sees each domain by itself.
+    optimiser : {"adam", "adamw", "sgd"}
+        With ``lr``, ``weight_decay``, and for SGD ``momentum`` and ``nesterov``.
+    backbone_factor, head_factor : float
+        The learning rates of backbone and head are ``lr`` times these.
+    schedule : {"constant", "inverse", "cosine"}
+        The learning rate after i steps is multiplied by 1, by :math:`(1 + \gamma i)^{-p}` with ``schedule_gamma`` and
+        ``schedule_power``, or by half a period of a cosine that ends at zero.
+    gradient_clip : float, optional
+        Largest norm of the gradient.
+    precision : {"32-true", "bf16-mixed", "64-true"}
+        Arithmetic of the network. The losses always run in float32 at least.
+    evaluation_batchnorm : {"training", "target"}
+        Evaluate with the running statistics of training, or with statistics of the target estimated anew.
+    seed : int
+        Of weights, order of samples, augmentation and dropout.
+
+    Examples
+    --------
+    >>> from bures.training import Recipe
+    >>> recipe = Recipe(method="ckw", options={"entropy": 0.05}, epochs=5)
+    >>> recipe.override({"lr": "3e-4"}).lr
+    0.0003
+    """
+
+    method: str = "ckb"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    label_smoothing: float = 0.0
+
+    network: str = "auto"
+    weights: str | None = None
+    download_weights: bool = False
+    head: str = "bottleneck"
+    hidden: int = 1024
+    features: int = 512
+    norm: str | None = None
+    image_size: int | None = None
+    stored_size: int | None = None
+    backbone_batchnorm: str = "training"
+
+    batch_size: int = 128
+    epochs: int = 20
+    epoch: str | int = "shorter"
+    class_balanced: bool = False
+    augment: str = "none"
+    joint_forward: bool = False
+
+    optimiser: str = "adam"
+    lr: float = 1e-3
+    backbone_factor: float = 1.0
+    head_factor: float = 1.0
+    weight_decay: float = 0.0
+    momentum: float = 0.9
+    nesterov: bool = True
+    schedule: str = "constant"
+    schedule_gamma: float = 1e-3
+    schedule_power: float = 0.75
+    gradient_clip: float | None = None
+    precision: str = "32-true"
+
+    evaluation_batchnorm: str = "training"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            object.__setattr__(self, name, _read(name, getattr(self, name), kind))
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}={getattr(self, name)!r} is unknown; accepted are {', '.join(choices)}")
+        if not isinstance(self.epoch, int) and self.epoch not in EPOCHS:
+            object.__setattr__(self, "epoch", _read_epoch(self.epoch))
+        if not isinstance(self.options, Mapping):
+            raise ValueError(f"options={self.options!r} is no mapping; accepted are names and values")
+        object.__setattr__(self, "options", {key: _number(value) for key, value in self.options.items()})
+        self._check_ranges()
+        make_method(self.method, **self.options)
+
+    def _check_ranges(self) -> None:
+        for name in ("lr", "backbone_factor", "head_factor", "gradient_clip"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value!r} is out of range; accepted is a positive number")
+        for name in ("weight_decay", "momentum", "schedule_gamma", "schedule_power"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)!r} is out of range; accepted are numbers from 0 up")
+        for name in ("epochs", "epoch", "hidden", "features", "image_size", "stored_size"):
+            value = getattr(self, name)
+            if isinstance(value, int) and value < 1:
+                raise ValueError(f"{name}={value!r} is out of range; accepted is a positive number")
+        if self.batch_size < 2:
+            raise ValueError(f"batch_size={self.batch_size} is out of range; at least two samples of a domain make one")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing={self.label_smoothing!r} is out of range; accepted is 0 to below 1")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed={self.seed!r} is out of range; accepted is 0 to 4294967295")
+
+    def override(self, changes: Mapping[str, Any]) -> Recipe:
+        """The recipe with some fields changed; ``options.NAME`` is an option of the method.
+
+        Options of the former method that a new one does not have are dropped.
+        """
+        known = {item.name for item in fields(self)}
+        options = dict(changes.get("options", self.options))
+        if "method" in changes:
+            kept = method_options(changes["method"])
+            options = {name: value for name, value in options.items() if name in kept}
+        plain: dict[str, Any] = {}
+        for name, value in changes.items():
+            first, _, option = name.partition(".")
+            if first == "options" and option:
+                options[option] = value
+            elif name not in known:
+                raise ValueError(f"a recipe has no field {name!r}; accepted are {', '.join(sorted(known))}")
+            elif name != "options":
+                plain[name] = value
+        return replace(self, **plain, options=options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain values."""
+        return asdict(self) | {"options": dict(self.options)}
+
+    def to_yaml(self) -> str:
+        """All fields as YAML, in order."""
+        return yaml.safe_dump(self.to_dict(), sort_keys=False)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the recipe to a YAML file."""
+        return write_text(path, self.to_yaml())
+
+
+_KINDS: dict[str, str] = {item.name: str(item.type) for item in fields(Recipe) if item.name not in ("options", "epoch")}
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that come with the library.
+
+    Examples
+    --------
+    >>> from bures.training import recipe_names
+    >>> {"paper-text", "paper-code"} <= set(recipe_names())
+    True
+    """
+    return sorted(item.name.removesuffix(".yaml") for item in _recipe_folder().iterdir() if item.name.endswith(".yaml"))
+
+
+def load_recipe(name: str | Path) -> Recipe:
+    """Read a recipe by its name or from a YAML file.
+
+    Parameters
+    ----------
+    name : str or path
+        One of `recipe_names`, or a file that ends in ``.yaml`` or ``.yml``.
+
+    Examples
+    --------
+    >>> from bures.training import load_recipe
+    >>> load_recipe("paper-code").options["entropy"]
+    0.05
+    """
+    text = str(name)
+    if not text.endswith((".yaml", ".yml")):
+        if text not in recipe_names():
+            raise ValueError(
+                f"recipe={text!r} is unknown; accepted are {', '.join(recipe_names())} and files that end in .yaml"
+            )
+        return _parse(text, (_recipe_folder() / f"{text}.yaml").read_text(encoding="utf-8"))
+    path = Path(text)
+    if not path.is_file():
+        raise FileNotFoundError(f"recipe={text!r} is not a file")
+    try:
+        return _parse(text, path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{text} is no text in UTF-8: {error}") from error
+
+
+def _recipe_folder() -> Any:
+    return files("bures.training") / "recipes"
+
+
+def _parse(name: str, text: str) -> Recipe:
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name} is no valid YAML: {' '.join(str(error).split())}") from error
+    if content is None:
+        content = {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise ValueError(f"{name} holds a {type(content).__name__}; accepted are fields with their values")
+    known = {item.name for item in fields(Recipe)}
+    if unknown := sorted(set(content) - known):
+        raise ValueError(f"{name}: a recipe has no field {unknown[0]!r}; accepted are {', '.join(sorted(known))}")
+    try:
+        return Recipe(**content)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _read(name: str, value: Any, kind: str) -> Any:
+    """A field as its type asks; numbers may come as text, for YAML takes 1e-3 as such."""
+    accepted = kind.replace("str", "text").replace("bool", "true or false").replace(" | None", ", or nothing")
+    if value is None and "None" in kind:
+        return None
+    if kind.startswith("bool"):
+        if not isinstance(value, bool):
+            raise ValueError(f"{name}={value!r} is no truth value; accepted is {accepted}")
+        return value
+    if kind.startswith("str"):
+        if not isinstance(value, str):
+            raise ValueError(f"{name}={value!r} is no text; accepted is {accepted}")
+        return value
+    number = _number(value)
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise ValueError(f"{name}={value!r} is no number; accepted is {accepted}")
+    if kind.startswith("int"):
+        if number != int(number):
+            raise ValueError(f"{name}={value!r} is not whole; accepted is {accepted}")
+        return int(number)
+    return float(number)
+
+
+def _read_epoch(value: Any) -> int:
+    number = _number(value)
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ValueError(f"epoch={value!r} is unknown; accepted are 'shorter', 'longer' and a number of steps")
+    return number
+
+
+def _number(value: Any) -> Any:
+    """A number given as text, as a number; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value

@@ -1,0 +1,116 @@
+"""The end of an epoch: evaluate, write the log, notice a collapse, remember the best by a label-free score."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.loggers import TensorBoardLogger
+from torch import Tensor
+
+from bures.training._evaluation import Evaluation, Evaluator
+from bures.training._module import AdaptationModule
+from bures.training._run_folder import RunFolder
+
+__all__ = ["CollapseWarning", "EpochRecorder"]
+
+COLLAPSED = 0.25  # share of the source's effective classes, less one, below which predictions count as collapsed
+
+
+class CollapseWarning(UserWarning):
+    """The predictions on the target are spread over far fewer classes than the source has."""
+
+
+class EpochRecorder(L.Callback):
+    """Evaluates at the end of every epoch and writes the log.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+        Holds the target's labels; training reads nothing of it.
+    folder : RunFolder
+        Where the log goes.
+    batchnorm : {"training", "target"}
+        BatchNorm statistics at evaluation.
+    source_classes : float
+        Effective number of classes of the source's labels.
+    """
+
+    def __init__(self, evaluator: Evaluator, folder: RunFolder, batchnorm: str, source_classes: float) -> None:
+        self.evaluator, self.folder, self.batchnorm = evaluator, folder, batchnorm
+        self.source_classes = source_classes
+        self.rows: list[dict[str, Any]] = []
+        self.notes: list[str] = []
+        self.best: dict[str, Any] | None = None
+        self._seconds = 0.0
+        self._since = 0.0
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Start the clock."""
+        self._since = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Evaluate and write the row of the epoch."""
+        assert isinstance(pl_module, AdaptationModule)
+        pl_module.record.check_finite()
+        means = pl_module.record.means()
+        pl_module.record.reset()
+        evaluation = self.evaluator.evaluate(pl_module.network, self.batchnorm)
+        epoch = pl_module.steps_done // pl_module.steps_per_epoch
+        row: dict[str, Any] = {"epoch": epoch, "step": pl_module.steps_done, **means}
+        row |= {"target_accuracy": evaluation.accuracy} if evaluation.accuracy is not None else {}
+        row |= {"target_score": evaluation.score, "target_effective_classes": evaluation.effective_classes}
+        row |= {"lr": trainer.optimizers[0].param_groups[-1]["lr"], "seconds": round(self._elapsed(), 3)}
+        self.rows.append(row)
+        self._remember_best(pl_module, evaluation, epoch)
+        if trainer.is_global_zero:
+            # A network that has not learnt the source yet has nothing that could collapse.
+            if means["source_accuracy"] >= 0.5 or pl_module.steps_done >= pl_module.n_steps:
+                self._notice_collapse(evaluation, epoch)
+            self.folder.write_log(self.rows)
+            if isinstance(trainer.logger, TensorBoardLogger):
+                numbers = {name: value for name, value in row.items() if name not in ("epoch", "step")}
+                trainer.logger.log_metrics(numbers, pl_module.steps_done)
+
+    def _elapsed(self) -> float:
+        """Seconds of training up to now, without those between a stop and a resumption."""
+        now = time.perf_counter()
+        self._seconds, self._since = self._seconds + now - self._since, now
+        return self._seconds
+
+    def _remember_best(self, module: AdaptationModule, evaluation: Evaluation, epoch: int) -> None:
+        if self.best is not None and evaluation.score <= self.best["score"]:
+            return
+        state = {name: value.detach().cpu().clone() for name, value in module.network.state_dict().items()}
+        self.best = {"epoch": epoch, "score": evaluation.score, "accuracy": evaluation.accuracy, "network": state}
+
+    def _notice_collapse(self, evaluation: Evaluation, epoch: int) -> None:
+        if self.notes or evaluation.effective_classes - 1 >= COLLAPSED * (self.source_classes - 1):
+            return
+        frequencies = _frequencies(evaluation.predictions.probabilities)
+        share, label = float(frequencies.max()), int(frequencies.argmax())
+        name = self.evaluator.domain.class_names[label]
+        note = (
+            f"predictions collapsed in epoch {epoch}: {100 * share:.0f} % of the target is taken for class {name!r}, "
+            f"all of it for {evaluation.effective_classes:.1f} effective classes where the source has "
+            f"{self.source_classes:.1f}; a smaller weight of the alignment, a later start or a ramp may help"
+        )
+        self.notes.append(note)
+        warnings.warn(note, CollapseWarning, stacklevel=2)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"rows": self.rows, "notes": self.notes, "best": self.best, "seconds": self._elapsed()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.rows, self.notes, self.best = state_dict["rows"], state_dict["notes"], state_dict["best"]
+        self._seconds = state_dict["seconds"]
+
+
+def _frequencies(probabilities: Tensor) -> Tensor:
+    n, k = probabilities.shape
+    return torch.bincount(probabilities.argmax(dim=1), minlength=k) / n

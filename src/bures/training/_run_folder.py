@@ -1,0 +1,188 @@
+"""A run folder: what was run, how it went and what came of it, each file written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bures.data import Domain, ImageFiles, TensorSamples
+from bures.files import write_json, write_text
+
+__all__ = ["RunFolder", "checksum", "csv_cell"]
+
+SCHEMA = 1
+
+
+class RunFolder:
+    """The files of a run.
+
+    ``manifest.json`` says what was run and with which outcome, ``recipe.yaml`` repeats the recipe, ``log.csv`` has a
+    row for each epoch, ``checkpoints/last.ckpt`` is what a resumption starts from, ``model.safetensors`` the trained
+    network, ``best.safetensors`` that of the epoch with the best label-free score, ``predictions.csv`` and
+    ``confusion.csv`` what it says of the target.
+
+    Parameters
+    ----------
+    path : path
+        The folder; it need not exist.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def recipe(self) -> Path:
+        """The recipe."""
+        return self.path / "recipe.yaml"
+
+    @property
+    def manifest(self) -> Path:
+        """What was run and with which outcome."""
+        return self.path / "manifest.json"
+
+    @property
+    def log(self) -> Path:
+        """A row for each epoch."""
+        return self.path / "log.csv"
+
+    @property
+    def checkpoint(self) -> Path:
+        """What a resumption starts from."""
+        return self.path / "checkpoints" / "last.ckpt"
+
+    @property
+    def model(self) -> Path:
+        """The network after the last epoch, as it was evaluated."""
+        return self.path / "model.safetensors"
+
+    @property
+    def best_model(self) -> Path:
+        """The network of the epoch with the best label-free score, as it was evaluated."""
+        return self.path / "best.safetensors"
+
+    @property
+    def predictions(self) -> Path:
+        """Predicted classes and probabilities of the target."""
+        return self.path / "predictions.csv"
+
+    @property
+    def confusion(self) -> Path:
+        """True against predicted classes."""
+        return self.path / "confusion.csv"
+
+    def exists(self) -> bool:
+        """Whether a run lies here."""
+        return self.manifest.is_file()
+
+    def create(self) -> None:
+        """Make the folder; an error where it holds anything, or cannot be written."""
+        try:
+            self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(f"output={str(self.path)!r} cannot be made: {error.strerror or error}") from error
+        held = [entry.name for entry in self.path.iterdir() if entry.name != "checkpoints"]
+        if held:
+            raise FileExistsError(
+                f"output={str(self.path)!r} is not empty ({held[0]}, ...); choose another folder, or resume the run "
+                "that lies there"
+            )
+
+    def read_manifest(self) -> dict[str, Any]:
+        """The manifest; an error where there is none or it is damaged."""
+        if not self.exists():
+            raise FileNotFoundError(f"{self.path} is no run folder: {self.manifest.name} is missing")
+        try:
+            content = json.loads(self.manifest.read_text(encoding="utf-8"))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{self.manifest} is damaged: {error}") from error
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise ValueError(f"{self.manifest} is not of schema {SCHEMA}, which this version of bures reads")
+        return content
+
+    def write_manifest(self, content: Mapping[str, Any]) -> None:
+        """Write the manifest."""
+        write_json(self.manifest, {"schema": SCHEMA, **content})
+
+    def write_log(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write the rows of the epochs; a column for every name that occurs."""
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        self._write_table(self.log, columns, ([row.get(name, "") for name in columns] for row in rows))
+
+    def write_predictions(self, domain: Domain, probabilities: Tensor) -> None:
+        """Write the predicted class and the probabilities of each sample."""
+        write_predictions(self.predictions, domain, probabilities)
+
+    def write_confusion(self, confusion: Tensor, class_names: Sequence[str]) -> None:
+        """Write the counts, a row for each true class."""
+        rows = ([name, *counts] for name, counts in zip(class_names, confusion.tolist(), strict=True))
+        self._write_table(self.confusion, ["true class", *class_names], rows)
+
+    def _write_table(self, path: Path, columns: Sequence[str], rows: Any) -> None:
+        write_table(path, columns, rows)
+
+
+def write_predictions(path: Path, domain: Domain, probabilities: Tensor) -> Path:
+    """Write a CSV file with a row for each sample: its name, the class, and the probability of every class."""
+    names = domain.ids or tuple(map(str, range(len(domain))))
+    classes = probabilities.argmax(dim=1).tolist()
+    columns = ["sample", "class", *(f"p({name})" for name in domain.class_names)]
+    rows = (
+        [name, domain.class_names[label], *(f"{p:.6g}" for p in row)]
+        for name, label, row in zip(names, classes, probabilities.tolist(), strict=True)
+    )
+    return write_table(path, columns, rows)
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Any) -> Path:
+    """Write a CSV file, whole or not at all."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([csv_cell(name) for name in columns])
+    writer.writerows([csv_cell(cell) for cell in row] for row in rows)
+    return write_text(path, text.getvalue())
+
+
+def csv_cell(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula: names that begin like one get an apostrophe."""
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(value):
+        return f"'{value}"
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def checksum(domain: Domain) -> str:
+    """A hash of a domain's samples and of the labels it shows; for image files of their names and sizes.
+
+    Examples
+    --------
+    >>> from bures.data import optdigits
+    >>> from bures.training import checksum
+    >>> checksum(optdigits()) == checksum(optdigits()) != checksum(optdigits().take([0, 1]))
+    True
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr((len(domain), domain.samples.shape, domain.class_names)).encode())
+    if isinstance(domain.samples, TensorSamples):
+        for part in torch.split(domain.samples.tensor, 4096):
+            digest.update(part.cpu().contiguous().numpy().data)
+    elif isinstance(domain.samples, ImageFiles):
+        for path in map(Path, domain.samples.paths):
+            digest.update(repr((path.name, path.stat().st_size)).encode())
+    if domain.labels is not None:
+        digest.update(domain.labels.contiguous().numpy().data)
+    return digest.hexdigest()
