@@ -10,7 +10,9 @@ import typer
 from rich.console import Console
 
 import bures
+from bures.cli.adapt import adapt_command
 from bures.cli.distance import distance
+from bures.training import TrainingError
 
 __all__ = ["app", "main"]
 
@@ -18,11 +20,12 @@ ERROR = 2  # exit code of every error, as typer has it for wrong usage
 
 app = typer.Typer(
     name="bures",
-    help="Measure conditional domain shift: the difference between P(X|Y) in two domains.",
+    help="Measure and remove conditional domain shift: the difference between P(X|Y) in two domains.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("adapt")(adapt_command)
 app.command()(distance)
 
 
@@ -48,7 +51,7 @@ def main() -> None:
     warnings.showwarning = lambda message, *_args, **_kwargs: console.print(f"warning: {message}", markup=False)
     try:
         app()
-    except (OSError, ValueError, TypeError, ImportError) as error:
+    except (OSError, ValueError, TypeError, ImportError, TrainingError) as error:
         if "--debug" in sys.argv:
             raise
         console.print(f"error: {error}", markup=False, highlight=False)
