@@ -8,7 +8,7 @@ from bures.data._feature_files import read_features, write_features
 from bures.data._folders import benchmark_domain, image_folder
 from bures.data._registry import load_domain
 from bures.data._samples import ImageFiles, TensorSamples
-from bures.data._synthetic import DomainPair, GaussianClasses, drifting_class, exchanged_regions
+from bures.data._synthetic import DomainPair, GaussianClasses, drifting_class, exchanged_regions, rotated_moons
 
 __all__ = [
     "Domain",
@@ -27,6 +27,7 @@ __all__ = [
     "mnist5k",
     "optdigits",
     "read_features",
+    "rotated_moons",
     "usps",
     "write_features",
 ]
