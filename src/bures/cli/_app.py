@@ -11,6 +11,7 @@ from rich.console import Console
 
 import bures
 from bures.cli.distance import distance
+from bures.cli.features import features
 
 __all__ = ["app", "main"]
 
@@ -24,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(distance)
+app.add_typer(features, name="features")
 
 
 def _show_version(wanted: bool) -> None:

@@ -4,6 +4,7 @@ from bures.data._decoding import check_images
 from bures.data._digits import mnist, usps
 from bures.data._domain import Domain, HiddenLabels
 from bures.data._embedded import mnist5k, optdigits
+from bures.data._extraction import extract_features
 from bures.data._feature_files import read_features, write_features
 from bures.data._folders import benchmark_domain, image_folder
 from bures.data._registry import load_domain
@@ -21,6 +22,7 @@ __all__ = [
     "check_images",
     "drifting_class",
     "exchanged_regions",
+    "extract_features",
     "image_folder",
     "load_domain",
     "mnist",
