@@ -11,6 +11,7 @@ from rich.console import Console
 
 import bures
 from bures.cli.distance import distance
+from bures.cli.doctor import doctor
 from bures.cli.features import features
 
 __all__ = ["app", "main"]
@@ -25,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(distance)
+app.command()(doctor)
 app.add_typer(features, name="features")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 import typer
@@ -13,7 +13,9 @@ from PIL import Image
 from bures.cli._progress import progress_bar
 from bures.data import Domain, ImageFiles, extract_features, load_domain
 from bures.data._extraction import check_output
-from bures.networks import Backbone, backbone
+
+if TYPE_CHECKING:  # torchvision takes its time; other commands do without it
+    from bures.networks import Backbone
 
 __all__ = ["features"]
 
@@ -71,7 +73,8 @@ def extract(
     with progress_bar("extracting features") as report:
 
         def note(done: int, total: int) -> None:
-            started.append(done) if not started else None
+            if not started:
+                started.append(done)
             report(done, total)
 
         result = extract_features(
@@ -95,6 +98,8 @@ def _backbone(
     in_channels: int | None = None,
     image_size: int | None = None,
 ) -> Backbone:
+    from bures.networks import backbone
+
     if network == "identity":
         raise ValueError("--network identity takes feature vectors; accepted is a network for images")
     if weights is None and network in WITHOUT_PUBLIC_WEIGHTS:
