@@ -269,6 +269,34 @@ def test_of_two_parts_with_one_start_the_longer_is_taken(tmp_path):
     assert parts.rows().ravel().tolist() == [0, 1, 2, 3, 4]
 
 
+def test_a_full_disk_costs_nothing_but_the_part_at_hand(tmp_path, digits, lenet, monkeypatch):
+    extract_features(digits, lenet, tmp_path / "whole.npz", batch_size=4)
+    save = np.save
+
+    def fill(stream, rows):
+        if stream.name.count("000000008-"):
+            stream.write(b"half")
+            raise OSError("8000 requested and 4 written")  # NumPy's words
+        save(stream, rows)
+
+    def full(stream, **arrays):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(np, "save", fill)
+        with pytest.raises(OSError, match=r"000000008-000000012\.npy could not be written .*: make room, and start"):
+            extract_features(digits, lenet, tmp_path / "f.npz", batch_size=4)
+        disk.setattr(np, "save", save)
+        disk.setattr(np, "savez", full)
+        with pytest.raises(OSError, match=r"f\.npz could not be written"):
+            extract_features(digits, lenet, tmp_path / "f.npz", batch_size=4)
+    assert not (tmp_path / "f.npz").exists()
+    calls = []
+    extract_features(digits, lenet, tmp_path / "f.npz", batch_size=4, progress=lambda *at: calls.append(at))
+    assert calls == [(30, 30)]
+    assert (tmp_path / "f.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
+
+
 # What is refused
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from bures.data._decoding import Progress
 from bures.data._domain import Domain
 from bures.data._feature_files import write_features
-from bures.data._parts import Parts
+from bures.data._parts import Parts, told
 from bures.data._samples import ImageFiles, Samples, TensorSamples, check_size, resize_images
 
 if TYPE_CHECKING:  # `import bures.data` does without torchvision
@@ -113,7 +113,8 @@ def extract_features(
     images = Images(samples, warp, crop, domain.ids)
     rows = _run(images, backbone, preprocessing, parts, batch_size, place, progress)
     features = replace(domain, samples=TensorSamples(rows))
-    write_features(file, features)
+    with told(file):
+        write_features(file, features)
     parts.remove()
     return features
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bures.files import atomic_file, write_json
 
-__all__ = ["Parts", "PartsMismatchError"]
+__all__ = ["Parts", "PartsMismatchError", "told"]
 
 SETTINGS = "settings.json"
 PART = re.compile(r"(\d+)-(\d+)\.npy")
@@ -100,7 +100,8 @@ class Parts:
 
     def append(self, start: int, rows: NDArray[np.float32]) -> None:
         """Write the rows from ``start`` on, whole or not at all."""
-        with atomic_file(self.folder / f"{start:09d}-{start + len(rows):09d}.npy") as stream:
+        file = self.folder / f"{start:09d}-{start + len(rows):09d}.npy"
+        with told(file), atomic_file(file) as stream:
             np.save(stream, rows)
 
     def remove(self) -> None:
@@ -117,6 +118,18 @@ class Parts:
         """First row, end and file of each part."""
         matches = [(PART.fullmatch(file.name), file) for file in self.folder.iterdir()]
         return [(int(match[1]), int(match[2]), file) for match, file in matches if match]
+
+
+@contextmanager
+def told(file: Path) -> Iterator[None]:
+    """Say which file could not be written, which NumPy does not, and that the work is not lost."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"{file} could not be written ({error}); what is done so far is kept: make room, and start again with "
+            "the same settings"
+        ) from error
 
 
 def _read_part(file: Path) -> NDArray[Any] | None:
