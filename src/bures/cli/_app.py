@@ -12,6 +12,8 @@ from rich.console import Console
 import bures
 from bures.cli.adapt import adapt_command
 from bures.cli.distance import distance
+from bures.cli.doctor import doctor
+from bures.cli.features import features
 from bures.training import TrainingError
 
 __all__ = ["app", "main"]
@@ -27,6 +29,8 @@ app = typer.Typer(
 )
 app.command("adapt")(adapt_command)
 app.command()(distance)
+app.command()(doctor)
+app.add_typer(features, name="features")
 
 
 def _show_version(wanted: bool) -> None:
