@@ -14,11 +14,11 @@ __all__ = ["progress_bar"]
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Report]:
+def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Report]:
     """A bar on the standard error stream, moved by calling ``report(done, total)``; it goes when the block ends."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         # Hidden until something is reported: not all that could take long does.
         task = bar.add_task(what, total=None, visible=False)
 

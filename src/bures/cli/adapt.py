@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import yaml
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
+from bures.cli._progress import progress_bar
 from bures.data import Domain, load_domain
 from bures.experiments import Comparison, compare, feature_figure
 from bures.files import write_json
@@ -181,7 +179,7 @@ def _load(job: _Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
     origin, recipe = job.origin, job.recipe
     small = recipe.network == "lenet" or recipe.image_size is not None
     size = recipe.stored_size or (recipe.image_size if small else None)
-    with _decoding_progress(quiet) as progress:
+    with progress_bar("reading images", quiet=quiet) as progress:
 
         def read(spec: str, *, train: bool = True) -> Domain:
             return load_domain(
@@ -201,18 +199,6 @@ def _load(job: _Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
         if origin["target"].lower() in DIGIT_SETS:
             return source, target, read(origin["target"], train=False)
     return source, target, None
-
-
-@contextmanager
-def _decoding_progress(quiet: bool) -> Iterator[Any]:
-    """A bar while image files are decoded, on a terminal."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("reading images", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _show(console: Console, comparison: Comparison, source: Domain, target: Domain, evaluation: Domain | None) -> None:

@@ -102,7 +102,7 @@ def compare(
     >>> from bures.experiments import compare
     >>> from bures.training import Recipe
     >>> digits = optdigits()
-    >>> recipe = Recipe(network="lenet", epochs=4, batch_size=64, hidden=64, features=32)
+    >>> recipe = Recipe(network="lenet", epochs=8, batch_size=64, hidden=64, features=32)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     result = compare(digits.take(range(400)), digits.take(range(400, 800)), recipe, ["source", "ckb"], folder)
     >>> [row.label for row in result.rows()]

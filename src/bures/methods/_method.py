@@ -68,6 +68,9 @@ class Term(nn.Module):
         self.name = name
         self.schedule = schedule
 
+    def setup(self, n_features: int, n_classes: int) -> None:
+        """Make parameters and buffers whose size depends on the features and classes; most terms have none."""
+
     def extra_repr(self) -> str:
         """Name and schedule, for ``repr``."""
         return f"{self.name!r}, {self.schedule}"
@@ -149,6 +152,12 @@ class Method(nn.Module):
     def needs_target(self) -> bool:
         """Whether a step needs a target batch at all."""
         return len(self.terms) > 0
+
+    def setup(self, n_features: int, n_classes: int) -> None:
+        """Prepare the terms for features (n, n_features) and n_classes classes, before training."""
+        for term in self.terms:
+            assert isinstance(term, Term)
+            term.setup(n_features, n_classes)
 
     def forward(self, batch: Batch, epoch: float) -> Objective:
         """The method's part of the objective at a point of training, counted in epochs."""

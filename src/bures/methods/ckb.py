@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bures.kernels import Bandwidth
-from bures.losses import CKBLoss, MMDLoss
+from bures.losses import CKBLoss
+from bures.methods._label_shift import LabelMMDTerm
 from bures.methods._method import ConditionalTerm, Method, Schedule, Term
 from bures.methods._registry import register
 from bures.methods._terms import EntropyTerm
@@ -58,16 +59,18 @@ def ckb_mmd(
     start: float = 0.0,
     entropy_start: float = 0.0,
     ramp: float = 0.0,
+    label_shift: bool = True,
 ) -> Method:
     r"""Joint distribution matching, eq. (7): :math:`CE + \lambda_1 Ent + \lambda_2 (CKB + MMD)`.
 
     The MMD is between source labels and target predictions, with one bandwidth for its three blocks and its gradient
-    through the predictions.
+    through the predictions. With ``label_shift`` the source labels are weighted to the class frequencies of the
+    target, estimated from predictions; without, as in the paper, the target is pressed into those of the source.
     """
     terms = [
         EntropyTerm(entropy, entropy_start, ramp),
         _ckb(weight, eps, pseudo_labels, bandwidth, start, ramp),
-        ConditionalTerm("mmd", Schedule(weight, start, ramp), MMDLoss()),
+        LabelMMDTerm(Schedule(weight, start, ramp), label_shift=label_shift),
     ]
     return Method("ckb+mmd", terms)
 

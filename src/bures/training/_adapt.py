@@ -17,7 +17,7 @@ from rich.console import Console
 
 from bures.data import Domain, HiddenLabels, ImageFiles, align_classes
 from bures.data._samples import fits_in_memory
-from bures.methods import Method, make_method
+from bures.methods import Method
 from bures.networks import Network
 from bures.networks._batchnorm import adaptable_layers
 from bures.provenance import command_line, hardware, versions
@@ -176,7 +176,11 @@ class _Setting:
 
     @property
     def batchnorm(self) -> str:
-        return "target" if self.method.adapts_batchnorm else self.recipe.evaluation_batchnorm
+        if self.method.adapts_batchnorm:
+            return "target"
+        if self.recipe.evaluation_batchnorm != "auto":
+            return self.recipe.evaluation_batchnorm
+        return "target" if self.method.needs_target and not self.recipe.joint_forward else "training"
 
     @property
     def fingerprint(self) -> dict[str, Any]:
@@ -198,7 +202,7 @@ def _prepare(
 ) -> _Setting:
     if source.labels is None:
         raise ValueError(f"source {source.name!r} is unlabelled; training needs its labels")
-    method = make_method(recipe.method, **recipe.options)
+    method = recipe.build_method()
     target = align_classes(source, target, partial=partial)
     evaluation = target if evaluation is None else align_classes(source, evaluation, partial=True)
     if method.trains_on_target:
@@ -207,6 +211,7 @@ def _prepare(
         source = target
     spec, network, inputs = assemble(recipe, source.n_classes, source.samples.shape, target.samples.shape)
     same = evaluation is target
+    method.setup(int(getattr(network.head, "out_features", 0)), source.n_classes)
     source, target = (_stored(domain, spec, in_memory, progress) for domain in (source, target))
     evaluation = target if same else _stored(evaluation, spec, in_memory, progress)
     hidden: HiddenLabels | None = None
@@ -280,6 +285,7 @@ class _Session:
         self.checkpointer = Checkpointer(folder, self.recorder, setting.fingerprint, every, state)
         self.console = Console(stderr=True)
         self.progress = progress and self.console.is_terminal
+        self.device = torch.device("cpu")
         self.hardware: dict[str, Any] = hardware()
         if state is not None:
             self.recorder.load_state_dict(state["recorder"])
@@ -323,7 +329,7 @@ class _Session:
 
     def finish(self) -> Run:
         """Evaluate the last network, and write what came of the run."""
-        setting, network = self.setting, self.module.network
+        setting, network = self.setting, self.module.network.to(self.device)  # Lightning has moved it to the host
         evaluator, last = setting.evaluator, setting.batchnorm
         policies = ("training", "target") if adaptable_layers(network) else ("training",)
         evaluations = {policy: evaluator.evaluate(network, policy) for policy in policies}
@@ -366,7 +372,7 @@ class _Placement(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         device = trainer.strategy.root_device
-        self.session.hardware = hardware(device)
+        self.session.device, self.session.hardware = device, hardware(device)
         setting = self.session.setting
         setting.data.move(device)
         setting.evaluator.move(device)

@@ -94,6 +94,7 @@ AUGMENTATIONS: dict[str, Augmentation] = {
     "flip": Augmentation(flip=True, shift_window=True),
     "crop": Augmentation(flip=True, area=(0.25, 1.0), aspect=4 / 3),
     "affine": Augmentation(rotation=15.0, scale=1.15, translation=0.1),
+    "strong-affine": Augmentation(rotation=20.0, scale=1.35, translation=0.12),
 }
 
 

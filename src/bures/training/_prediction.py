@@ -96,7 +96,8 @@ def batches(
         chunks[-2:] = [torch.cat(chunks[-2:])]
     workers = 0 if isinstance(samples, TensorSamples) else n_workers
     for x in DataLoader(_Chunks(samples, chunks), batch_size=None, num_workers=workers):
-        yield x.to(device, non_blocking=True)
+        # A copy to the host that does not block would be read before it is complete.
+        yield x.to(device, non_blocking=device.type == "cuda")
 
 
 def _device(network: nn.Module) -> torch.device:

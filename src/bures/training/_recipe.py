@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from bures.files import write_text
-from bures.methods import make_method, method_options
+from bures.methods import Method, make_method, method_names, method_options
 from bures.training._augment import AUGMENTATIONS
 
 __all__ = ["Recipe", "load_recipe", "recipe_names"]
@@ -20,7 +20,7 @@ __all__ = ["Recipe", "load_recipe", "recipe_names"]
 CHOICES: dict[str, tuple[str, ...]] = {
     "augment": tuple(AUGMENTATIONS),
     "backbone_batchnorm": ("training", "frozen"),
-    "evaluation_batchnorm": ("training", "target"),
+    "evaluation_batchnorm": ("auto", "training", "target"),
     "head": ("bottleneck", "linear"),
     "optimiser": ("adam", "adamw", "sgd"),
     "precision": ("32-true", "bf16-mixed", "64-true"),
@@ -38,7 +38,8 @@ class Recipe:
     method : str
         One of `bures.methods.method_names`.
     options : mapping
-        Options of the method, see `bures.methods.method_options`.
+        Options of the method, see `bures.methods.method_options`. Options that only other methods have are ignored:
+        a recipe serves several methods.
     label_smoothing : float
         Of the cross-entropy on the source.
     network : str
@@ -81,8 +82,10 @@ class Recipe:
         Largest norm of the gradient.
     precision : {"32-true", "bf16-mixed", "64-true"}
         Arithmetic of the network. The losses always run in float32 at least.
-    evaluation_batchnorm : {"training", "target"}
-        Evaluate with the running statistics of training, or with statistics of the target estimated anew.
+    evaluation_batchnorm : {"auto", "training", "target"}
+        Evaluate with the running statistics of training, or with statistics of the target estimated anew. "auto" takes
+        those of the target where training normalises target batches by themselves: the running statistics are then a
+        mixture of two domains, which no batch ever had.
     seed : int
         Of weights, order of samples, augmentation and dropout.
 
@@ -129,7 +132,7 @@ class Recipe:
     gradient_clip: float | None = None
     precision: str = "32-true"
 
-    evaluation_batchnorm: str = "training"
+    evaluation_batchnorm: str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -144,7 +147,7 @@ class Recipe:
             raise ValueError(f"options={self.options!r} is no mapping; accepted are names and values")
         object.__setattr__(self, "options", {key: _number(value) for key, value in self.options.items()})
         self._check_ranges()
-        make_method(self.method, **self.options)
+        self._check_options()
 
     def _check_ranges(self) -> None:
         for name in ("lr", "backbone_factor", "head_factor", "gradient_clip"):
@@ -165,20 +168,29 @@ class Recipe:
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed={self.seed!r} is out of range; accepted is 0 to 4294967295")
 
-    def override(self, changes: Mapping[str, Any]) -> Recipe:
-        """The recipe with some fields changed; ``options.NAME`` is an option of the method.
+    def _check_options(self) -> None:
+        known = {option for name in method_names() for option in method_options(name)}
+        if unknown := sorted(set(self.options) - known):
+            raise ValueError(f"no method has an option {unknown[0]!r}; accepted are {', '.join(sorted(known))}")
+        self.build_method()
 
-        Options of the former method that a new one does not have are dropped.
-        """
+    def build_method(self) -> Method:
+        """The method with those of the options that it has; the others are for methods to compare it with."""
+        own = method_options(self.method)
+        return make_method(self.method, **{name: value for name, value in self.options.items() if name in own})
+
+    def override(self, changes: Mapping[str, Any]) -> Recipe:
+        """The recipe with some fields changed; ``options.NAME`` is an option of the method."""
         known = {item.name for item in fields(self)}
         options = dict(changes.get("options", self.options))
-        if "method" in changes:
-            kept = method_options(changes["method"])
-            options = {name: value for name, value in options.items() if name in kept}
+        own = method_options(changes.get("method", self.method))
         plain: dict[str, Any] = {}
         for name, value in changes.items():
             first, _, option = name.partition(".")
             if first == "options" and option:
+                if option not in own:
+                    method, accepted = changes.get("method", self.method), ", ".join(own) or "none"
+                    raise ValueError(f"method {method!r} has no option {option!r}; accepted are: {accepted}")
                 options[option] = value
             elif name not in known:
                 raise ValueError(f"a recipe has no field {name!r}; accepted are {', '.join(sorted(known))}")

@@ -69,7 +69,7 @@ class EpochRecorder(L.Callback):
         if trainer.is_global_zero:
             # A network that has not learnt the source yet has nothing that could collapse.
             if means["source_accuracy"] >= 0.5 or pl_module.steps_done >= pl_module.n_steps:
-                self._notice_collapse(evaluation, epoch)
+                self._notice_collapse(evaluation, epoch, aligned=pl_module.method.needs_target)
             self.folder.write_log(self.rows)
             if isinstance(trainer.logger, TensorBoardLogger):
                 numbers = {name: value for name, value in row.items() if name not in ("epoch", "step")}
@@ -87,16 +87,21 @@ class EpochRecorder(L.Callback):
         state = {name: value.detach().cpu().clone() for name, value in module.network.state_dict().items()}
         self.best = {"epoch": epoch, "score": evaluation.score, "accuracy": evaluation.accuracy, "network": state}
 
-    def _notice_collapse(self, evaluation: Evaluation, epoch: int) -> None:
+    def _notice_collapse(self, evaluation: Evaluation, epoch: int, *, aligned: bool) -> None:
         if self.notes or evaluation.effective_classes - 1 >= COLLAPSED * (self.source_classes - 1):
             return
         frequencies = _frequencies(evaluation.predictions.probabilities)
         share, label = float(frequencies.max()), int(frequencies.argmax())
         name = self.evaluator.domain.class_names[label]
+        remedy = (
+            "a smaller weight of the alignment, a later start or a ramp may help"
+            if aligned
+            else "target statistics for BatchNorm (source+adabn) or an adapting method may help"
+        )
         note = (
             f"predictions collapsed in epoch {epoch}: {100 * share:.0f} % of the target is taken for class {name!r}, "
             f"all of it for {evaluation.effective_classes:.1f} effective classes where the source has "
-            f"{self.source_classes:.1f}; a smaller weight of the alignment, a later start or a ramp may help"
+            f"{self.source_classes:.1f}; {remedy}"
         )
         self.notes.append(note)
         warnings.warn(note, CollapseWarning, stacklevel=2)

@@ -1,0 +1,110 @@
+"""The label term of joint matching, aware that class frequencies may differ between the domains."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from bures.methods._method import Batch, Schedule, Term
+from bures.metrics import mmd
+
+__all__ = ["LabelMMDTerm", "class_weights"]
+
+MOMENTUM = 0.95  # of the running frequencies: some twenty batches, while predictions still change
+RIDGE = 1e-2  # pull of the weights towards one, relative to the mean square of the frequencies
+
+
+class LabelMMDTerm(Term):
+    r"""MMD between source labels and target predictions, in one RKHS.
+
+    Matched as they are, the class frequencies of the source are forced upon the target's predictions: with
+    frequencies :math:`\pi_s \ne \pi_t` at least the total variation :math:`\tfrac12 \|\pi_s - \pi_t\|_1` of the target
+    must then be predicted wrongly. With ``label_shift`` the source labels are weighted to the target's class
+    frequencies first, as estimated from predictions by black-box shift estimation, so that what is matched is the
+    distribution of predictions that a classifier with its errors on the source would give there.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        The weight of the term.
+    label_shift : bool
+        Whether to weight the source labels.
+    """
+
+    joint: Tensor | None
+    predicted: Tensor | None
+
+    def __init__(self, schedule: Schedule, *, label_shift: bool) -> None:
+        super().__init__("mmd", schedule)
+        self.label_shift = label_shift
+        self.register_buffer("joint", None)
+        self.register_buffer("predicted", None)
+
+    def setup(self, n_features: int, n_classes: int) -> None:
+        """Make room for the running frequencies; zeros stand for none yet."""
+        if self.label_shift and self.joint is None:
+            self.joint = torch.zeros(n_classes, n_classes, dtype=torch.float64)
+            self.predicted = torch.zeros(n_classes, dtype=torch.float64)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Value of the term, not yet weighted."""
+        p_t = batch.p_t.double()  # distances between sure predictions are far below the rounding of float32
+        labels = one_hot(batch.y_s, p_t.shape[1]).to(p_t)
+        weights = None
+        if self.label_shift:
+            self._update(batch.logits_s.detach().double().softmax(dim=1), labels, p_t.detach())
+            assert self.joint is not None
+            assert self.predicted is not None
+            weights = class_weights(self.joint, self.predicted)[batch.y_s]
+            # A batch whose classes all have weight zero says nothing; equal weights are the way out.
+            weights = weights + (weights.sum() <= 0)
+        value: Tensor = mmd(labels, p_t, sample_weight_s=weights)
+        return value.to(torch.promote_types(batch.z_t.dtype, torch.float32))
+
+    def _update(self, p_s: Tensor, labels: Tensor, p_t: Tensor) -> None:
+        self.setup(0, p_t.shape[1])
+        assert self.joint is not None
+        assert self.predicted is not None
+        joint, predicted = p_s.T @ labels / len(labels), p_t.mean(dim=0)
+        if self.joint.device != joint.device:
+            self.joint, self.predicted = self.joint.to(joint), self.predicted.to(predicted)
+        momentum = torch.where(self.joint.sum() > 0, MOMENTUM, 0.0)  # the first batch stands for itself
+        self.joint = momentum * self.joint + (1 - momentum) * joint
+        self.predicted = momentum * self.predicted + (1 - momentum) * predicted
+
+
+def class_weights(joint: Tensor, predicted: Tensor) -> Tensor:
+    r"""Ratios :math:`\pi_t(c) / \pi_s(c)` of class frequencies, by black-box shift estimation.
+
+    Parameters
+    ----------
+    joint : Tensor (K, K)
+        Frequencies of (predicted class, true class) on the source.
+    predicted : Tensor (K,)
+        Frequencies of predicted classes on the target.
+
+    Returns
+    -------
+    Tensor (K,)
+        Non-negative weights whose mean over the source is one: the solution of :math:`C w = q` with a ridge towards
+        equal weights, which decides where predictions carry no information yet.
+
+    Notes
+    -----
+    Lipton, Wang and Smola, "Detecting and Correcting for Label Shift with Black Box Predictors", ICML 2018, with the
+    regularisation of Azizzadenesheli et al., ICLR 2019.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bures.methods._label_shift import class_weights
+    >>> class_weights(torch.diag(torch.tensor([0.5, 0.5])).double(), torch.tensor([0.8, 0.2]).double())
+    tensor([1.5941, 0.4059], dtype=torch.float64)
+    """
+    k = len(predicted)
+    ridge = RIDGE * joint.square().sum() / k
+    gram = joint.T @ joint + ridge * torch.eye(k, dtype=joint.dtype, device=joint.device)
+    change, _ = torch.linalg.solve_ex(gram, joint.T @ (predicted - joint.sum(dim=1)))
+    weights: Tensor = (1 + change).clamp_min(0)
+    return weights / (weights @ joint.sum(dim=0)).clamp_min(torch.finfo(joint.dtype).tiny)
