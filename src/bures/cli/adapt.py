@@ -139,6 +139,7 @@ def adapt_command(
         base = Recipe() if recipe is None else load_recipe(recipe)
         methods = method or [base.method]
         chosen = base.override({"method": methods[0], **changes} if len(methods) == 1 else changes)
+        chosen = chosen.locate_weights(data_root)
         job = _Job(origin, chosen, methods, output or _default_output(origin, methods), download)
     _run(job, machine, resume is not None, figure, quiet)
 

@@ -166,7 +166,7 @@ def _attempt(
 
 
 def _run(cell: Cell, data_root: str | Path | None, accelerator: str) -> dict[str, Any]:
-    recipe = cell.build()
+    recipe = cell.build().locate_weights(data_root)
     size = recipe.stored_size or recipe.image_size
     root = None if data_root is None else str(data_root)
     source, target = _domain(cell.source, root, True, size), _domain(cell.target, root, True, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import files
@@ -45,7 +46,8 @@ class Recipe:
     network : str
         "lenet", "identity" (feature vectors), a torchvision or timm model, or "auto": by the shape of the samples.
     weights : path, optional
-        File of the backbone's weights. None trains from random weights, or downloads where ``download_weights`` says.
+        File of the backbone's weights; commands look for a relative path in the folder of the data sets too. None
+        trains from random weights, or downloads where ``download_weights`` says.
     download_weights : bool
         Whether torchvision or timm may download the backbone's weights.
     head, hidden, features
@@ -197,6 +199,14 @@ class Recipe:
             elif name != "options":
                 plain[name] = value
         return replace(self, **plain, options=options)
+
+    def locate_weights(self, data_root: str | Path | None) -> Recipe:
+        """The recipe with a relative path of weights made one below ``data_root``, where the file lies there."""
+        root = os.environ.get("BURES_DATA") if data_root is None else data_root
+        if self.weights is None or not root or Path(self.weights).exists():
+            return self
+        found = Path(root) / self.weights
+        return replace(self, weights=str(found)) if found.is_file() else self
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values."""
