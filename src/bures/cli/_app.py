@@ -11,6 +11,9 @@ from rich.console import Console
 
 import bures
 from bures.cli.distance import distance
+from bures.cli.evaluate import evaluate
+from bures.cli.export import export
+from bures.cli.predict import predict
 
 __all__ = ["app", "main"]
 
@@ -24,6 +27,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(distance)
+app.command()(evaluate)
+app.command()(export)
+app.command()(predict)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,28 @@
+"""Progress on a terminal; elsewhere a command is quiet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bures.data._decoding import Progress as Report
+
+__all__ = ["progress_bar"]
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Report]:
+    """A bar on the standard error stream, moved by calling ``report(done, total)``; it goes when the block ends."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        # Hidden until something is reported: not all that could take long does.
+        task = bar.add_task(what, total=None, visible=False)
+
+        def report(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=True)
+
+        yield report
