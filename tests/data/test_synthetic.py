@@ -5,7 +5,7 @@ import pytest
 import reference
 
 import bures
-from bures.data import DomainPair, GaussianClasses, drifting_class, exchanged_regions
+from bures.data import DomainPair, GaussianClasses, drifting_class, exchanged_regions, rotated_moons
 
 FREQUENCIES = np.array([0.5, 0.3, 0.2])
 MEANS = np.array([[0.0, 0.0], [3.0, 1.0], [-2.0, 4.0]])
@@ -88,7 +88,7 @@ def test_populations_that_are_none_are_refused(frequencies, means, covariances, 
         GaussianClasses(frequencies, means, covariances)
 
 
-@pytest.mark.parametrize("make", [drifting_class, exchanged_regions], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("make", [drifting_class, exchanged_regions, rotated_moons], ids=lambda f: f.__name__)
 def test_a_seed_fixes_the_samples(make):
     first, again, other = make(50, seed=1), make(50, seed=1), make(50, seed=2)
     assert isinstance(first, DomainPair)
@@ -153,3 +153,72 @@ def test_exchanged_regions_are_seen_by_conditional_distances_only():
 def test_a_share_is_a_number_from_zero_to_one(share):
     with pytest.raises(ValueError, match="share="):
         exchanged_regions(10, share=share)
+
+
+def turned(x, degrees):
+    """Points turned counterclockwise about the origin, as complex numbers."""
+    z = (x[:, 0] + 1j * x[:, 1]) * np.exp(1j * np.radians(degrees))
+    return np.column_stack([z.real, z.imag])
+
+
+def in_order(x, y):
+    return np.array(sorted(zip(y, x[:, 0].round(9), x[:, 1].round(9), strict=True)))
+
+
+@pytest.mark.parametrize("angle", [0.0, 30.0, -75.0, 180.0])
+def test_moons_without_noise_are_the_same_figure_turned(angle):
+    pair = rotated_moons(101, angle=angle, noise=0.0, seed=9)
+    assert sorted(np.bincount(pair.ys)) == [50, 51]
+    np.testing.assert_allclose(in_order(turned(pair.xs, angle), pair.ys), in_order(pair.xt, pair.yt), atol=1e-8)
+
+
+def test_moons_are_turned_about_their_centre():
+    pair = rotated_moons(4000, angle=70.0, noise=0.1, seed=10)
+    np.testing.assert_allclose(pair.xs.mean(0), 0, atol=5 * 1.0 / np.sqrt(4000))
+    np.testing.assert_allclose(pair.xt.mean(0), 0, atol=5 * 1.0 / np.sqrt(4000))
+
+
+def test_the_target_turned_back_has_the_law_of_the_source():
+    pair = rotated_moons(4000, angle=40.0, noise=0.2, seed=11)
+    back = turned(pair.xt, -40.0)
+    for c in range(2):
+        a, b, seen = pair.xs[pair.ys == c], back[pair.yt == c], pair.xt[pair.yt == c]
+        np.testing.assert_allclose(a.mean(0), b.mean(0), atol=0.05)
+        np.testing.assert_allclose(reference.covariance(a), reference.covariance(b), atol=0.05)
+        assert np.abs(a.mean(0) - seen.mean(0)).max() > 0.1
+
+
+def test_noise_is_the_spread_around_the_moons():
+    """Points of the upper moon lie at radius one from its own centre, which is (0, 0) before the figure is centred."""
+    pair = rotated_moons(4000, noise=0.05, seed=12)
+    upper = pair.xs[pair.ys == 0] + [0.5, 0.25]
+    assert (np.linalg.norm(upper, axis=1) - 1).std() == pytest.approx(0.05, rel=0.1)
+
+
+def test_the_conditional_distances_of_moons_grow_with_the_angle():
+    for distance in (bures.ckb, bures.ckw):
+        values = [distance(*rotated_moons(150, angle=angle, seed=13)) for angle in (0.0, 30.0, 60.0, 90.0)]
+        assert values == sorted(values)
+        assert values[-1] > 5 * values[0]
+
+
+def test_moons_upside_down_have_exchanged_their_classes():
+    still, over = rotated_moons(200, angle=0.0, seed=14), rotated_moons(200, angle=180.0, seed=14)
+    assert bures.mmd(over.xs, over.xt) < 0.02
+    assert bures.ckw(*over) > 5 * bures.ckw(*still)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n": 1}, "n=1 is out of range; accepted is an integer of at least 2"),
+        ({"n": 10.0}, r"n=10\.0 is out of range"),
+        ({"n": True}, "n=True is out of range"),
+        ({"noise": -0.1}, r"noise=-0\.1 is out of range; accepted is a number of at least 0"),
+        ({"noise": float("nan")}, "noise=nan is out of range"),
+        ({"angle": float("inf")}, "angle=inf is out of range"),
+    ],
+)
+def test_moons_that_are_none_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        rotated_moons(**options)

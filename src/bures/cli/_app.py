@@ -10,10 +10,14 @@ import typer
 from rich.console import Console
 
 import bures
+from bures.cli.adapt import adapt_command
 from bures.cli.distance import distance
+from bures.cli.doctor import doctor
 from bures.cli.evaluate import evaluate
 from bures.cli.export import export
+from bures.cli.features import features
 from bures.cli.predict import predict
+from bures.training import TrainingError
 
 __all__ = ["app", "main"]
 
@@ -21,15 +25,18 @@ ERROR = 2  # exit code of every error, as typer has it for wrong usage
 
 app = typer.Typer(
     name="bures",
-    help="Measure conditional domain shift: the difference between P(X|Y) in two domains.",
+    help="Measure and remove conditional domain shift: the difference between P(X|Y) in two domains.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(distance)
+app.command("adapt")(adapt_command)
+app.command()(predict)
 app.command()(evaluate)
 app.command()(export)
-app.command()(predict)
+app.command()(distance)
+app.command()(doctor)
+app.add_typer(features, name="features")
 
 
 def _show_version(wanted: bool) -> None:
@@ -54,7 +61,7 @@ def main() -> None:
     warnings.showwarning = lambda message, *_args, **_kwargs: console.print(f"warning: {message}", markup=False)
     try:
         app()
-    except (OSError, ValueError, TypeError, ImportError) as error:
+    except (OSError, ValueError, TypeError, ImportError, TrainingError) as error:
         if "--debug" in sys.argv:
             raise
         console.print(f"error: {error}", markup=False, highlight=False)

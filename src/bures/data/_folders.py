@@ -14,7 +14,7 @@ import torch
 
 from bures.data._decoding import Progress, check_images, report_bad
 from bures.data._domain import Domain
-from bures.data._samples import ImageFiles, Samples
+from bures.data._samples import ImageFiles, Samples, fits_in_memory
 
 __all__ = ["BENCHMARKS", "Benchmark", "benchmark_domain", "find_named", "image_folder", "plain"]
 
@@ -71,7 +71,7 @@ def image_folder(
     name: str | None = None,
     size: int = 256,
     strict: bool = False,
-    in_memory: bool = False,
+    in_memory: bool | None = False,
     n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> Domain:
@@ -94,9 +94,9 @@ def image_folder(
     strict : bool, optional
         Whether a file that cannot be decoded is an error. Otherwise such files are left out with a warning that names
         the first and counts all.
-    in_memory : bool, optional
+    in_memory : bool or None, optional
         Decode the images now and keep them; each file is read once. Otherwise each is decoded once here, to find the
-        bad ones, and again whenever it is asked for.
+        bad ones, and again whenever it is asked for. None keeps them where they take 4 GiB at most.
     n_threads : int, optional
         Number of decoding threads; None is one for each core, at most 16.
     progress : callable, optional
@@ -183,11 +183,11 @@ def _images_below(folder: Path) -> Iterable[Path]:
 
 
 def _read(
-    images: ImageFiles, strict: bool, in_memory: bool, n_threads: int | None, progress: Progress | None
+    images: ImageFiles, strict: bool, in_memory: bool | None, n_threads: int | None, progress: Progress | None
 ) -> tuple[Samples, list[int]]:
     """The samples that decode, and their numbers."""
     samples: Samples = images
-    if in_memory:
+    if fits_in_memory(images) if in_memory is None else in_memory:
         samples, unreadable = images.decode_readable(n_threads, progress)
         bad = [(Path(images.paths[number]), reason) for number, reason in unreadable]
         dropped = {number for number, _ in unreadable}
@@ -211,7 +211,7 @@ def benchmark_domain(
     *,
     size: int = 256,
     strict: bool = False,
-    in_memory: bool = False,
+    in_memory: bool | None = False,
     n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> Domain:

@@ -29,7 +29,7 @@ def load_domain(
     download: bool = False,
     strict: bool = False,
     size: int | None = None,
-    in_memory: bool = False,
+    in_memory: bool | None = False,
     progress: Progress | None = None,
     labels: bool = True,
 ) -> Domain:
@@ -58,8 +58,8 @@ def load_domain(
         Whether bad image files are an error instead of a warning.
     size : int, optional
         Height and width of the images. None is 256 for image files, and as they are for digits.
-    in_memory : bool, optional
-        Decode image files now and keep them in memory.
+    in_memory : bool or None, optional
+        Decode image files now and keep them in memory; None does so where they take 4 GiB at most.
     progress : callable, optional
         Called as ``progress(done, total)`` while image files are decoded.
     labels : bool, optional

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -12,7 +13,9 @@ from torch import Tensor
 from bures.arrays import Array, as_tensor, describe
 from bures.data._decoding import BadImageError, Progress, decode_image, map_files
 
-__all__ = ["ImageFiles", "Samples", "TensorSamples", "as_index", "resize_images"]
+__all__ = ["ImageFiles", "Samples", "TensorSamples", "as_index", "fits_in_memory", "resize_images"]
+
+IN_MEMORY = 4 * 2**30  # bytes up to which the images of a domain are decoded once and kept
 
 
 @runtime_checkable
@@ -197,6 +200,11 @@ class ImageFiles:
 
     def __repr__(self) -> str:
         return f"ImageFiles({len(self)} files, size={self.size})"
+
+
+def fits_in_memory(samples: Samples) -> bool:
+    """Whether decoded images take so little room that they may as well be kept."""
+    return len(samples) * math.prod(samples.shape) <= IN_MEMORY
 
 
 def check_size(size: int) -> int:

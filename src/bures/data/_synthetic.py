@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bures.arrays import check_positive
 from bures.metrics import bures_covariance
 
-__all__ = ["DomainPair", "GaussianClasses", "drifting_class", "exchanged_regions"]
+__all__ = ["DomainPair", "GaussianClasses", "drifting_class", "exchanged_regions", "rotated_moons"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -203,7 +203,54 @@ def exchanged_regions(n: int = 300, *, share: float = 1.0, seed: int = 0) -> Dom
     return DomainPair(xs, ys, xt, yt)
 
 
+def rotated_moons(n: int = 300, *, angle: float = 30.0, noise: float = 0.1, seed: int = 0) -> DomainPair:
+    """Two interleaved half moons, one for each class, which are turned about their centre in the target.
+
+    Parameters
+    ----------
+    n : int, optional
+        Number of samples in each domain, at least 2.
+    angle : float, optional
+        By how many degrees the target is turned, counterclockwise. 0 is no shift. The figure of both moons looks the
+        same upside down, so that at 180 the classes have changed places and P(X) is as it was.
+    noise : float, optional
+        Standard deviation of the Gaussian noise around the moons, at least 0; their radius is one.
+    seed : int, optional
+        Seed of the samples.
+
+    Returns
+    -------
+    DomainPair
+        ``(xs, ys, xt, yt)``, centred at the origin.
+
+    Examples
+    --------
+    >>> import bures
+    >>> near, far = (bures.data.rotated_moons(200, angle=angle) for angle in (0.0, 60.0))
+    >>> bures.ckw(*near) < bures.ckw(*far)
+    True
+    """
+    from sklearn.datasets import make_moons  # not needed to import the package
+
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 2:
+        raise ValueError(f"n={n!r} is out of range; accepted is an integer of at least 2: each moon has a sample")
+    if not (noise >= 0 and math.isfinite(noise)):
+        raise ValueError(f"noise={noise!r} is out of range; accepted is a number of at least 0")
+    if not math.isfinite(angle):
+        raise ValueError(f"angle={angle!r} is out of range; accepted is a finite number of degrees")
+    state_s, state_t = (int(state) for state in np.random.SeedSequence(seed).generate_state(2))
+    centre = np.array([0.5, 0.25])  # scikit-learn puts the centres of the half circles at (0, 0) and (1, 0.5)
+    xs, ys = make_moons(n, noise=noise, random_state=state_s)
+    xt, yt = make_moons(n, noise=noise, random_state=state_t)
+    return DomainPair(xs - centre, ys, (xt - centre) @ _rotation(math.radians(angle)).T, yt)
+
+
+def _rotation(angle: float) -> Floats:
+    """Matrix that turns the plane counterclockwise by ``angle``, in radians."""
+    return np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+
+
 def _ellipse(long: float, short: float, angle: float) -> Floats:
     """Covariance with standard deviations ``long`` and ``short``, turned by ``angle``."""
-    rotation = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    rotation = _rotation(angle)
     return np.asarray(rotation @ np.diag([long**2, short**2]) @ rotation.T)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 
 from bures.data import Domain, HiddenLabels, ImageFiles, align_classes
+from bures.data._samples import fits_in_memory
 from bures.methods import Method, make_method
 from bures.networks import Network
 from bures.networks._batchnorm import adaptable_layers
@@ -36,8 +36,6 @@ from bures.training._run_folder import RunFolder, checksum
 from bures.training._saved_model import SavedModel, load_model, save_model
 
 __all__ = ["Run", "adapt"]
-
-IN_MEMORY = 4 * 2**30  # bytes up to which the images of a domain are decoded once and kept
 
 
 @dataclass(frozen=True)
@@ -225,9 +223,8 @@ def _stored(domain: Domain, spec: NetworkSpec, in_memory: bool | None, progress:
     """The domain with samples of the size that the network asks for, in memory where they fit."""
     samples = fit_samples(domain.samples, spec)
     if isinstance(samples, ImageFiles):
-        n_bytes = len(samples) * math.prod(samples.shape)
-        if in_memory or (in_memory is None and n_bytes <= IN_MEMORY):
-            samples = samples.in_memory()
+        keep = fits_in_memory(samples) if in_memory is None else in_memory
+        samples = samples.in_memory() if keep else samples
     return replace(domain, samples=samples)
 
 

@@ -1,0 +1,295 @@
+"""``bures adapt``: from a labelled source and an unlabelled target to a model and predictions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from bures.data import Domain, load_domain
+from bures.experiments import Comparison, compare, feature_figure
+from bures.files import write_json
+from bures.methods import method_names
+from bures.training import Recipe, Run, RunFolder, StoppedBySignal, adapt, load_recipe, recipe_names
+
+__all__ = ["adapt_command"]
+
+COMPARISON = "adapt.json"  # what was asked for, in a folder of several runs
+DIGIT_SETS = ("mnist", "usps")
+
+DATA, TRAINING, MACHINE = "Data", "Training", "Machine"
+
+
+def adapt_command(
+    source: Annotated[
+        str | None,
+        typer.Option(
+            help="Labelled domain: image folder, feature file, or a name (mnist, office10/amazon, ...).",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="The domain to adapt to; its labels, if any, serve evaluation only.", rich_help_panel=DATA),
+    ] = None,
+    evaluation: Annotated[
+        str | None,
+        typer.Option(
+            help="Target samples to evaluate (default: the test part of mnist and usps, else the target).",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Folder of the data sets (default: $BURES_DATA).", rich_help_panel=DATA)
+    ] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch missing digits.", rich_help_panel=DATA)] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at a bad image file.", rich_help_panel=DATA)] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="The target may lack classes of the source.", rich_help_panel=DATA)
+    ] = False,
+    recipe: Annotated[
+        str | None, typer.Option(help=f"A YAML file, or one of: {', '.join(recipe_names())}.", rich_help_panel=TRAINING)
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Repeat to compare several. One of: {', '.join(method_names())}.", rich_help_panel=TRAINING),
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(help="lenet, identity, a torchvision model, timm:NAME or auto.", rich_help_panel=TRAINING),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="File of the backbone's weights, or 'default'.", rich_help_panel=TRAINING)
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="How long to train.", rich_help_panel=TRAINING)] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples of each domain.", rich_help_panel=TRAINING)] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.", rich_help_panel=TRAINING)] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="32-true, bf16-mixed or 64-true.", rich_help_panel=TRAINING)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.", rich_help_panel=TRAINING)] = None,
+    override: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Any field of the recipe, such as options.eps=0.1.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Run folder (default: runs/SOURCE-TARGET-METHOD).")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder; needs nothing else.")] = None,
+    figure: Annotated[bool, typer.Option(help="Draw the features of both domains.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
+    accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu.", rich_help_panel=MACHINE)] = "auto",
+    devices: Annotated[int, typer.Option(help="Number of devices.", rich_help_panel=MACHINE)] = 1,
+    strategy: Annotated[str, typer.Option(help="auto, ddp, ...", rich_help_panel=MACHINE)] = "auto",
+    sync_batchnorm: Annotated[
+        bool, typer.Option("--sync-batchnorm", help="BatchNorm over all devices.", rich_help_panel=MACHINE)
+    ] = False,
+    checkpoint_every: Annotated[
+        float, typer.Option(help="Seconds between checkpoints.", rich_help_panel=MACHINE)
+    ] = 60.0,
+) -> None:
+    """Train on a labelled source and an unlabelled target; write a run folder with the model and its predictions.
+
+    An interrupted run goes on with: bures adapt --resume FOLDER
+    """
+    machine = {
+        "accelerator": accelerator,
+        "devices": devices,
+        "strategy": strategy,
+        "sync_batchnorm": sync_batchnorm,
+        "checkpoint_every": checkpoint_every,
+        "progress": not quiet,
+    }
+    if resume is not None:
+        if source or target or recipe or method or override or output:
+            raise ValueError("--resume takes data, recipe and methods from the run folder; give no others")
+        job = _read_job(resume)
+    else:
+        if source is None or target is None:
+            raise ValueError("--source and --target are needed, or --resume with a run folder")
+        origin = {
+            "source": source,
+            "target": target,
+            "evaluation": evaluation,
+            "data_root": None if data_root is None else str(data_root),
+            "strict": strict,
+            "partial": partial,
+        }
+        fields = {
+            "network": network,
+            "weights": weights,
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "lr": lr,
+            "precision": precision,
+            "seed": seed,
+        }
+        changes = {name: value for name, value in fields.items() if value is not None} | _read_overrides(override or [])
+        base = Recipe() if recipe is None else load_recipe(recipe)
+        methods = method or [base.method]
+        chosen = base.override({"method": methods[0], **changes} if len(methods) == 1 else changes)
+        job = _Job(origin, chosen, methods, output or _default_output(origin, methods), download)
+    _run(job, machine, resume is not None, figure, quiet)
+
+
+class _Job:
+    """What was asked for: data, recipe, methods and the folder."""
+
+    def __init__(
+        self, origin: dict[str, Any], recipe: Recipe, methods: list[str], output: Path, download: bool = False
+    ) -> None:
+        self.origin, self.recipe, self.methods, self.output, self.download = origin, recipe, methods, output, download
+
+
+def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, quiet: bool) -> None:
+    console = Console()
+    source, target, evaluation = _load(job, quiet)
+    options = {**machine, "evaluation": evaluation, "partial": job.origin["partial"], "origin": job.origin}
+    try:
+        if len(job.methods) == 1:
+            run = adapt(source, target, job.recipe, job.output, resume=resume, **options)
+            comparison = Comparison({job.methods[0]: run})
+        else:
+            job.output.mkdir(parents=True, exist_ok=True)
+            plan = {"origin": job.origin, "recipe": job.recipe.to_dict(), "methods": job.methods}
+            write_json(job.output / COMPARISON, plan)
+            comparison = compare(source, target, job.recipe, job.methods, job.output, resume=resume, **options)
+    except StoppedBySignal as stop:
+        Console(stderr=True).print(f"{stop}; go on with: bures adapt --resume {job.output}", markup=False)
+        raise typer.Exit(128 + stop.number) from None
+    drawing = _draw(comparison, source, evaluation or target, job.output) if figure else None
+    if not quiet:
+        _show(console, comparison, source, target, evaluation)
+        for path in filter(None, (job.output, drawing)):
+            console.print(f"written: {path}", markup=False, highlight=False)
+
+
+def _load(job: _Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
+    origin, recipe = job.origin, job.recipe
+    small = recipe.network == "lenet" or recipe.image_size is not None
+    size = recipe.stored_size or (recipe.image_size if small else None)
+    with _decoding_progress(quiet) as progress:
+
+        def read(spec: str, *, train: bool = True) -> Domain:
+            return load_domain(
+                spec,
+                data_root=origin["data_root"],
+                train=train,
+                download=job.download,
+                strict=origin["strict"],
+                size=size,
+                in_memory=None,
+                progress=progress,
+            )
+
+        source, target = read(origin["source"]), read(origin["target"])
+        if origin["evaluation"] is not None:
+            return source, target, read(origin["evaluation"], train=False)
+        if origin["target"].lower() in DIGIT_SETS:
+            return source, target, read(origin["target"], train=False)
+    return source, target, None
+
+
+@contextmanager
+def _decoding_progress(quiet: bool) -> Iterator[Any]:
+    """A bar while image files are decoded, on a terminal."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("reading images", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _show(console: Console, comparison: Comparison, source: Domain, target: Domain, evaluation: Domain | None) -> None:
+    tested = evaluation or target
+    title = f"{source.name} ({len(source)} labelled) → {target.name} ({len(target)} unlabelled)"
+    table = Table(title=title, title_justify="left")
+    table.add_column("method")
+    labelled = tested.labels is not None
+    if labelled:
+        table.add_column("target accuracy %", justify="right")
+        table.add_column("gain", justify="right")
+    table.add_column("label-free score", justify="right")
+    table.add_column("seconds", justify="right")
+    for row in comparison.rows():
+        accuracy = "" if row.accuracy is None else f"{100 * row.accuracy:.1f}"
+        gain = "" if row.gain is None else f"{100 * row.gain:+.1f}"
+        score = "" if row.score is None else f"{row.score:.3f}"
+        seconds = "" if row.seconds is None else f"{row.seconds:.0f}"
+        table.add_row(row.label, *([accuracy, gain] if labelled else []), score, seconds)
+    console.print(table)
+    notes = ["Last epoch."]
+    if labelled:
+        notes.append(f"Accuracy on {len(tested)} target samples, whose labels training has not seen.")
+    if comparison.baseline is not None and len(comparison.runs) > 1:
+        notes.append("Gains are over the better of the two source-only rows.")
+    console.print(" ".join(notes), highlight=False)
+    for run in comparison.runs.values():
+        for note in run.manifest["notes"]:
+            console.print(f"{run.manifest['recipe']['method']}: {note}", markup=False, highlight=False)
+
+
+def _draw(comparison: Comparison, source: Domain, target: Domain, folder: Path) -> Path:
+    """The features of the first and the last method, or of the only one."""
+    names = list(dict.fromkeys([next(iter(comparison.runs)), list(comparison.runs)[-1]]))
+    models = {_title(name, comparison.runs[name]): comparison.runs[name].model() for name in names}
+    figure = feature_figure(models, source, target)
+    for suffix in ("svg", "png"):
+        figure.savefig(folder / f"features.{suffix}", dpi=150)
+    return folder / "features.png"
+
+
+def _title(name: str, run: Run) -> str:
+    return name if run.accuracy is None else f"{name}: {100 * run.accuracy:.1f} % of the target right"
+
+
+def _read_overrides(texts: list[str]) -> dict[str, Any]:
+    changes = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise ValueError(f"--set {text!r} is no FIELD=VALUE; write for example --set options.eps=0.1")
+        try:
+            changes[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ValueError(f"--set {text!r}: {value!r} is no value: {' '.join(str(error).split())}") from error
+    return changes
+
+
+def _default_output(origin: dict[str, Any], methods: list[str]) -> Path:
+    """A folder that does not exist yet, named after the task."""
+    names = [Path(origin[side].rstrip("/")).stem for side in ("source", "target")]
+    base = Path("runs", "-".join([*names, *methods]))
+    number = 2
+    path = base
+    while path.exists():
+        path, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return path
+
+
+def _read_job(folder: Path) -> _Job:
+    several = folder / COMPARISON
+    if several.is_file():
+        content = json.loads(several.read_text(encoding="utf-8"))
+        return _Job(content["origin"], Recipe(**content["recipe"]), content["methods"], folder)
+    manifest = RunFolder(folder).read_manifest()
+    recipe = Recipe(**manifest["recipe"])
+    origin = manifest["data"]["origin"]
+    if not origin:
+        raise ValueError(f"{folder} was not begun by `bures adapt`: resume it with bures.training.adapt(resume=True)")
+    return _Job(origin, recipe, [recipe.method], folder)
