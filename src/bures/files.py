@@ -51,15 +51,15 @@ def check_output(path: str | Path) -> Path:
     >>> from bures.files import check_output
     >>> check_output("none/table.csv")
     Traceback (most recent call last):
-    FileNotFoundError: output='none/table.csv' cannot be written: none is not a folder; make it first
+    FileNotFoundError: output='none/table.csv': none is not a folder; make it first
     """
-    file = Path(path)
+    file = Path(path).expanduser()
     if not file.parent.is_dir():
-        raise FileNotFoundError(f"output={str(path)!r} cannot be written: {file.parent} is not a folder; make it first")
+        raise FileNotFoundError(f"output={str(path)!r}: {file.parent} is not a folder; make it first")
     if file.is_dir():
         raise IsADirectoryError(f"output={str(path)!r} is a folder; accepted is the name of a file")
     if not os.access(file.parent, os.W_OK):
-        raise PermissionError(f"output={str(path)!r} cannot be written: {file.parent} allows no new files")
+        raise PermissionError(f"output={str(path)!r}: {file.parent} is not writable; choose another folder")
     return file
 
 

@@ -10,8 +10,8 @@ import typer
 
 from bures.cli._progress import progress_bar
 from bures.data import Domain, load_domain
+from bures.devices import find_device
 from bures.training import SavedModel, load_model
-from bures.training._devices import find_device
 
 __all__ = ["BatchSize", "Best", "DataRoot", "Device", "Part", "PartOption", "RunArgument", "Strict", "read_data"]
 __all__ += ["read_model"]
@@ -53,6 +53,7 @@ def read_data(
             train=part is Part.TRAIN,
             strict=strict,
             size=model.spec.stored_size,
+            in_memory=None,
             progress=report,
             labels=labels,
         )

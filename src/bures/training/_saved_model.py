@@ -71,9 +71,14 @@ class SavedModel:
             Column c of the probabilities is ``class_names[c]``.
         """
         samples = self.fit(domain).samples
-        predictions = predict_samples(
-            self.network, samples, self.inputs, batch_size=batch_size, n_workers=n_workers, progress=progress
-        )
+        try:
+            predictions = predict_samples(
+                self.network, samples, self.inputs, batch_size=batch_size, n_workers=n_workers, progress=progress
+            )
+        except torch.cuda.OutOfMemoryError as error:
+            raise ValueError(
+                f"batch_size={batch_size} is too much for the memory of the GPU; accepted is a smaller batch"
+            ) from error
         unusable = (~predictions.probabilities.isfinite()).any(dim=1).nonzero().flatten().tolist()
         if unusable:
             raise ValueError(

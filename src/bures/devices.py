@@ -17,7 +17,7 @@ def find_device(name: str = "auto") -> torch.device:
 
     Examples
     --------
-    >>> from bures.training._devices import find_device
+    >>> from bures.devices import find_device
     >>> find_device("cpu")
     device(type='cpu')
     """
