@@ -149,7 +149,7 @@ def assess(
     >>> from bures.data import optdigits
     >>> from bures.training import Recipe, adapt, assess
     >>> digits = optdigits()
-    >>> recipe = Recipe(method="source", network="lenet", epochs=2, batch_size=64, hidden=64, features=32)
+    >>> recipe = Recipe(method="source", network="lenet", epochs=2, epoch=60, batch_size=25, hidden=64, features=32)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = adapt(digits.take(range(0, 400)), digits.take(range(400, 800)), recipe, folder + "/run")
     ...     result = assess(run.model(), digits.take(range(400, 800)))
