@@ -13,8 +13,18 @@ from bures.data import Domain, load_domain
 from bures.devices import find_device
 from bures.training import SavedModel, load_model
 
-__all__ = ["BatchSize", "Best", "DataRoot", "Device", "Part", "PartOption", "RunArgument", "Strict", "read_data"]
-__all__ += ["read_model"]
+__all__ = [
+    "BatchSize",
+    "Best",
+    "DataRoot",
+    "Device",
+    "Part",
+    "PartOption",
+    "RunArgument",
+    "Strict",
+    "read_data",
+    "read_model",
+]
 
 
 class Part(StrEnum):
