@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["atomic_file", "to_json", "write_json", "write_text"]
+__all__ = ["atomic_file", "check_output", "to_json", "write_json", "write_text"]
 
 
 @contextmanager
@@ -41,6 +41,26 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     finally:
         with suppress(FileNotFoundError):
             partial.unlink()
+
+
+def check_output(path: str | Path) -> Path:
+    """Return the file to write; raise at once for what would fail only after the work is done.
+
+    Examples
+    --------
+    >>> from bures.files import check_output
+    >>> check_output("none/table.csv")
+    Traceback (most recent call last):
+    FileNotFoundError: output='none/table.csv': none is not a folder; make it first
+    """
+    file = Path(path).expanduser()
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"output={str(path)!r}: {file.parent} is not a folder; make it first")
+    if file.is_dir():
+        raise IsADirectoryError(f"output={str(path)!r} is a folder; accepted is the name of a file")
+    if not os.access(file.parent, os.W_OK):
+        raise PermissionError(f"output={str(path)!r}: {file.parent} is not writable; choose another folder")
+    return file
 
 
 def write_text(path: str | Path, text: str) -> Path:

@@ -13,7 +13,10 @@ import bures
 from bures.cli.adapt import adapt_command
 from bures.cli.distance import distance
 from bures.cli.doctor import doctor
+from bures.cli.evaluate import evaluate
+from bures.cli.export import export
 from bures.cli.features import features
+from bures.cli.predict import predict
 from bures.training import TrainingError
 
 __all__ = ["app", "main"]
@@ -28,6 +31,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("adapt")(adapt_command)
+app.command()(predict)
+app.command()(evaluate)
+app.command()(export)
 app.command()(distance)
 app.command()(doctor)
 app.add_typer(features, name="features")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import torch
 
 from bures.data._domain import Domain
 
-__all__ = ["align_classes"]
+__all__ = ["align_classes", "listed_classes", "with_classes"]
 
 
 def align_classes(source: Domain, target: Domain, *, partial: bool = False) -> Domain:
@@ -40,26 +40,34 @@ def align_classes(source: Domain, target: Domain, *, partial: bool = False) -> D
     """
     if not target.class_names or target.class_names == source.class_names:
         return replace(target, class_names=source.class_names)
-    number = {name: label for label, name in enumerate(source.class_names)}
-    strange = [name for name in target.class_names if name not in number]
+    strange = [name for name in target.class_names if name not in source.class_names]
     if strange:
         raise ValueError(
-            f"target {target.name!r} has the {_listed(strange)}, unknown in source {source.name!r} "
-            f"({_listed(source.class_names)}); a network can only predict classes of the source: rename or remove them"
+            f"target {target.name!r} has the {listed_classes(strange)}, unknown in source {source.name!r} "
+            f"({listed_classes(source.class_names)}); a network can only predict classes of the source: "
+            "rename or remove them"
         )
     missing = [name for name in source.class_names if name not in target.class_names]
     if missing and not partial:
         raise ValueError(
-            f"target {target.name!r} lacks the {_listed(missing)} of source {source.name!r}; "
+            f"target {target.name!r} lacks the {listed_classes(missing)} of source {source.name!r}; "
             "allow this with partial=True (--partial), or remove them from the source"
         )
-    labels = target.labels
+    return with_classes(target, source.class_names)
+
+
+def with_classes(domain: Domain, class_names: Sequence[str]) -> Domain:
+    """The domain with these classes, found by name; every class that its labels use must be among them."""
+    labels = domain.labels
     if labels is not None:
-        labels = torch.tensor([number[name] for name in target.class_names])[labels]
-    return replace(target, class_names=source.class_names, labels=labels)
+        number = {name: label for label, name in enumerate(class_names)}
+        # A class without samples may be unknown; the domain refuses the number -1 where it is used.
+        labels = torch.tensor([number.get(name, -1) for name in domain.class_names])[labels]
+    return replace(domain, class_names=tuple(class_names), labels=labels)
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed_classes(names: Iterable[str]) -> str:
+    """A few classes by name: class 'a', or classes 'a', 'b', ..."""
     names = list(names)
     listed = ", ".join(repr(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")
     return f"class{'es' if len(names) > 1 else ''} {listed}"

@@ -17,11 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bures import files
 from bures.data._decoding import Progress
 from bures.data._domain import Domain
 from bures.data._feature_files import write_features
 from bures.data._parts import Parts, told
 from bures.data._samples import ImageFiles, Samples, TensorSamples, check_size, resize_images
+from bures.devices import find_device
 
 if TYPE_CHECKING:  # `import bures.data` does without torchvision
     from bures.networks import Backbone, Preprocessing
@@ -95,7 +97,7 @@ def extract_features(
     warp, crop = image_sizes(preprocessing.input_size if image_size is None else image_size)
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size={batch_size!r} is out of range; accepted is an integer of at least 1")
-    place = _resolve_device(device)
+    place = find_device(device)
     settings = {
         "images": _images_digest(domain),
         "labels": _digest(repr((domain.name, domain.class_names, domain.ids)), domain.labels),
@@ -127,15 +129,9 @@ def image_sizes(image_size: int) -> tuple[int, int]:
 
 def check_output(output: str | Path, *, restart: bool = False) -> Path:
     """Return the file to write; raise at once for what would fail only after hours."""
-    file = Path(output).expanduser()
-    if file.suffix.lower() != ".npz":
-        raise ValueError(f"output={str(output)!r} ends in {file.suffix!r}; features are written to .npz")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"output={str(output)!r}: {file.parent} is not a folder; make it first")
-    if not os.access(file.parent, os.W_OK):
-        raise PermissionError(f"output={str(output)!r}: {file.parent} is not writable; choose another folder")
-    if file.is_dir():
-        raise IsADirectoryError(f"output={str(output)!r} is a folder; accepted is the name of a file")
+    if Path(output).suffix.lower() != ".npz":
+        raise ValueError(f"output={str(output)!r} ends in {Path(output).suffix!r}; features are written to .npz")
+    file = files.check_output(output)
     if file.exists() and not restart:
         raise FileExistsError(
             f"output={str(output)!r} exists; choose another name, or replace it with restart=True (--restart)"
@@ -221,7 +217,7 @@ def _run(
 def _features(backbone: Backbone, batch: Tensor, size: int) -> NDArray[np.float32]:
     try:
         return np.ascontiguousarray(backbone(batch).float().cpu().numpy())
-    except torch.OutOfMemoryError as error:
+    except torch.cuda.OutOfMemoryError as error:
         raise ValueError(
             f"batch_size={len(batch)} is too much for the memory of {batch.device}; accepted is a smaller batch"
         ) from error
@@ -240,18 +236,6 @@ def _check_images(domain: Domain, backbone: Backbone) -> Preprocessing:
     if backbone.preprocessing is None:
         raise ValueError(f"backbone {backbone.name!r} takes feature vectors; accepted is one for images")
     return backbone.preprocessing
-
-
-def _resolve_device(device: str) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    accepted = "accepted are 'auto', 'cpu' and, where there is a GPU, 'cuda'"
-    try:
-        place = torch.device(device)
-        torch.empty(0, device=place)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device={device!r} cannot be used: {str(error).splitlines()[0]}; {accepted}") from error
-    return place
 
 
 def _digest(text: str, *tensors: Tensor | None) -> str:

@@ -17,7 +17,12 @@ __all__ = ["read_features", "write_features"]
 
 
 def read_features(
-    path: str | Path, *, x_key: str | None = None, y_key: str | None = None, domain: str | None = None
+    path: str | Path,
+    *,
+    x_key: str | None = None,
+    y_key: str | None = None,
+    domain: str | None = None,
+    labels: bool = True,
 ) -> Domain:
     r"""Read a domain from a feature file.
 
@@ -33,6 +38,8 @@ def read_features(
         table for ``label``, ``class``, ``y`` or ``target``; where there is none the domain is unlabelled.
     domain : str, optional
         Which domain of a file that holds several, under the keys ``<domain>_x`` and ``<domain>_y``.
+    labels : bool, optional
+        False leaves the labels alone, which may then be incomplete; the domain is unlabelled.
 
     Returns
     -------
@@ -62,6 +69,8 @@ def read_features(
     if not file.is_file():
         raise FileNotFoundError(f"path={str(path)!r} is not a file")
     content = reader(file, x_key, y_key, domain)
+    if not labels:
+        content = content._replace(y=None)
     return _as_domain(file, content, domain)
 
 

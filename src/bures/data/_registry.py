@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from bures.data._decoding import Progress
@@ -30,6 +31,7 @@ def load_domain(
     size: int | None = None,
     in_memory: bool | None = False,
     progress: Progress | None = None,
+    labels: bool = True,
 ) -> Domain:
     """Load a domain by its name or from a path.
 
@@ -60,6 +62,8 @@ def load_domain(
         Decode image files now and keep them in memory; None does so where they take 4 GiB at most.
     progress : callable, optional
         Called as ``progress(done, total)`` while image files are decoded.
+    labels : bool, optional
+        False leaves labels alone: the domain is unlabelled, and a feature file may lack some.
 
     Returns
     -------
@@ -76,23 +80,23 @@ def load_domain(
     text = os.fspath(spec)
     by_path = isinstance(spec, Path) or os.path.isabs(text) or text.startswith((".", "~"))
     if not by_path and (name := find_named(text, EMBEDDED)):
-        return EMBEDDED[name](size=size)
+        return _shown(EMBEDDED[name](size=size), labels)
     if not by_path and (name := find_named(text, DIGIT_SETS)):
-        return DIGIT_SETS[name](_digits_root(text, root), train, download, size=size)
+        return _shown(DIGIT_SETS[name](_digits_root(text, root), train, download, size=size), labels)
 
     read = {"strict": strict, "size": 256 if size is None else size, "in_memory": in_memory, "progress": progress}
     benchmark, _, domain = text.partition("/")
     is_file = _is_feature_file(text)
     is_benchmark = not (by_path or is_file or "/" in domain) and find_named(benchmark, BENCHMARKS) is not None
     if is_benchmark and root is not None:
-        return benchmark_domain(benchmark, domain, root, **read)  # type: ignore[arg-type]
+        return _shown(benchmark_domain(benchmark, domain, root, **read), labels)  # type: ignore[arg-type]
 
     path, _, part = text.partition("#") if is_file else (text, "", "")
     for place in _places(path, root):
         if place.is_dir():
-            return image_folder(place, **read)  # type: ignore[arg-type]
+            return _shown(image_folder(place, **read), labels)  # type: ignore[arg-type]
         if place.is_file():
-            return read_features(place, domain=part or None)
+            return read_features(place, domain=part or None, labels=labels)
     if is_benchmark:
         raise _no_root(text)
     raise FileNotFoundError(_unknown(text, path, root))
@@ -102,6 +106,10 @@ def known_domains() -> list[str]:
     """Names that :func:`load_domain` knows."""
     benchmarks = [f"{key}/{domain}" for key, known in BENCHMARKS.items() for domain in known.domains]
     return [*EMBEDDED, *DIGIT_SETS, *benchmarks]
+
+
+def _shown(domain: Domain, labels: bool) -> Domain:
+    return domain if labels else replace(domain, labels=None)
 
 
 def _environment_root() -> Path | None:

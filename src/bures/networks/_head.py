@@ -80,7 +80,7 @@ class BottleneckHead(nn.Module):
 
     def forward(self, x: Tensor) -> NetworkOutput:
         """Features and logits of a batch (n, in_features)."""
-        check_batch_size(self, len(x))
+        check_batch_size(self, x.shape[0])  # len(x) would fix the size of the batch in an exported graph
         z = self.bottleneck(x)
         return NetworkOutput(z, self.classifier(z))
 

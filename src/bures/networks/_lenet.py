@@ -108,7 +108,7 @@ class LeNet(nn.Module):
                 f"x has shape {tuple(x.shape)}; accepted is (n, {', '.join(map(str, expected))}): resize the images, "
                 "or build LeNet with other in_channels and image_size"
             )
-        check_batch_size(self, len(x))
+        check_batch_size(self, x.shape[0])  # len(x) would fix the size of the batch in an exported graph
         features: Tensor = self.fully_connected(self.convolutions(x))
         return features
 

@@ -2,11 +2,13 @@
 
 from bures.training._adapt import Run, adapt
 from bures.training._assembly import NetworkSpec, assemble
+from bures.training._assessment import Assessment, ClassResult, Confusion, assess
 from bures.training._augment import AUGMENTATIONS, Augmentation
 from bures.training._batches import PairData, Step
 from bures.training._checkpoint import CheckpointError
 from bures.training._checkpointer import StoppedBySignal
 from bures.training._evaluation import Evaluation, Evaluator, effective_classes, information
+from bures.training._export import OnnxExport, export_onnx
 from bures.training._gather import gather_rows
 from bures.training._inputs import Inputs
 from bures.training._module import AdaptationModule
@@ -21,14 +23,18 @@ from bures.training._saved_model import SavedModel, load_model, save_model
 __all__ = [
     "AUGMENTATIONS",
     "AdaptationModule",
+    "Assessment",
     "Augmentation",
     "CheckpointError",
+    "ClassResult",
     "CollapseWarning",
+    "Confusion",
     "Evaluation",
     "Evaluator",
     "Inputs",
     "NetworkSpec",
     "NonFiniteLossError",
+    "OnnxExport",
     "PairData",
     "Predictions",
     "Recipe",
@@ -42,8 +48,10 @@ __all__ = [
     "TrainingError",
     "adapt",
     "assemble",
+    "assess",
     "checksum",
     "effective_classes",
+    "export_onnx",
     "gather_rows",
     "information",
     "load_model",

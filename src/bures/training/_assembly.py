@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bures.data import ImageFiles, TensorSamples
@@ -23,7 +23,8 @@ class NetworkSpec:
     """All that is needed to build a network anew: its weights lie in a file beside it.
 
     ``stored_size`` is the side to which images are warped when they are read, ``image_size`` that of the window the
-    network sees; both are None for feature vectors.
+    network sees; both are None for feature vectors. ``backbone_batchnorm`` is "frozen" where BatchNorm of the backbone
+    keeps its statistics, whatever becomes of those of the head.
     """
 
     name: str
@@ -36,6 +37,7 @@ class NetworkSpec:
     image_size: int | None
     stored_size: int | None
     norm: str | None
+    backbone_batchnorm: str = "training"
 
     def build(
         self, *, weights: str | None = None, download: bool = False, seed: int | None = None
@@ -55,6 +57,8 @@ class NetworkSpec:
             norm=self.norm,
             seed=seed,
         )
+        if self.backbone_batchnorm == "frozen":
+            freeze_batchnorm(network.backbone)
         return network, Inputs(network.preprocessing, self.image_size)
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,9 +74,8 @@ def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[
     if spec is None:
         spec = _images_spec(recipe, n_classes, *shapes)
     weights = None if spec.name == "identity" else recipe.weights
+    spec = replace(spec, backbone_batchnorm=recipe.backbone_batchnorm)
     network, inputs = spec.build(weights=weights, download=recipe.download_weights, seed=recipe.seed)
-    if recipe.backbone_batchnorm == "frozen":
-        freeze_batchnorm(network.backbone)
     augmentation = AUGMENTATIONS[recipe.augment]
     return spec, network, Inputs(inputs.preprocessing, inputs.image_size, augmentation)
 
@@ -80,11 +83,22 @@ def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[
 def fit_samples(samples: Samples, spec: NetworkSpec) -> Samples:
     """The samples as they are stored for a network: images warped to its size; an error where they do not fit."""
     if spec.stored_size is None:
+        if len(samples.shape) != 1:
+            raise ValueError(
+                f"the network takes vectors of {spec.in_features} features but the samples are images of shape "
+                f"{samples.shape}; extract their features as those of training were"
+            )
         if samples.shape != (spec.in_features,):
-            raise ValueError(f"the network takes {spec.in_features} features but samples have shape {samples.shape}")
+            raise ValueError(
+                f"the network takes vectors of {spec.in_features} features but the samples have {samples.shape[0]}; "
+                "features must come from the extractor of training"
+            )
         return samples
     if len(samples.shape) != 3:
-        raise ValueError(f"the network takes images but samples have shape {samples.shape}: they are feature vectors")
+        raise ValueError(
+            f"the network takes images but the samples are vectors of {samples.shape[0]} features; accepted are image "
+            "folders, and files with images in uint8 (n, C, H, W)"
+        )
     if isinstance(samples, ImageFiles):
         return ImageFiles(samples.paths, spec.stored_size)
     assert isinstance(samples, TensorSamples)

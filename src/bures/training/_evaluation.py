@@ -12,6 +12,7 @@ from bures.networks import Network
 from bures.training._batches import move_samples
 from bures.training._inputs import Inputs
 from bures.training._prediction import (
+    BATCH,
     Predictions,
     can_adapt_batchnorm,
     predict_samples,
@@ -58,14 +59,24 @@ class Evaluator:
         What is done to samples before the network sees them.
     n_workers : int, optional
         Processes that decode image files.
+    batch_size : int, optional
+        Samples forwarded at once.
     """
 
     def __init__(
-        self, domain: Domain, hidden: HiddenLabels | None, target: Domain, inputs: Inputs, *, n_workers: int = 0
+        self,
+        domain: Domain,
+        hidden: HiddenLabels | None,
+        target: Domain,
+        inputs: Inputs,
+        *,
+        n_workers: int = 0,
+        batch_size: int = BATCH,
     ) -> None:
         if hidden is not None and len(hidden) != len(domain):
             raise ValueError(f"hidden holds {len(hidden)} labels but domain has {len(domain)} samples")
-        self.domain, self.target, self.inputs, self.n_workers = domain, target, inputs, n_workers
+        self.domain, self.target, self.inputs = domain, target, inputs
+        self.n_workers, self.batch_size = n_workers, batch_size
         self.__hidden = hidden
 
     @property
@@ -81,12 +92,18 @@ class Evaluator:
         """The network as it is evaluated: with the statistics of training, or a copy with those of the target."""
         if batchnorm == "training" or not can_adapt_batchnorm(network):
             return network
-        return with_target_statistics(network, self.target.samples, self.inputs, n_workers=self.n_workers)
+        samples = self.target.samples
+        return with_target_statistics(
+            network, samples, self.inputs, batch_size=self.batch_size, n_workers=self.n_workers
+        )
 
     def evaluate(self, network: Network, batchnorm: str = "training") -> Evaluation:
         """Predict all samples and score the predictions."""
         network = self.adapted(network, batchnorm)
-        predictions = predict_samples(network, self.domain.samples, self.inputs, n_workers=self.n_workers)
+        samples = self.domain.samples
+        predictions = predict_samples(
+            network, samples, self.inputs, batch_size=self.batch_size, n_workers=self.n_workers
+        )
         p = predictions.probabilities
         accuracy = None if self.__hidden is None else self.__hidden.accuracy(p)
         return Evaluation(predictions, accuracy, information(p), effective_classes(p))

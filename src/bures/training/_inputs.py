@@ -10,7 +10,7 @@ from torch import Tensor
 from bures.networks import Preprocessing
 from bures.training._augment import AUGMENTATIONS, Augmentation, centre_crop
 
-__all__ = ["Inputs"]
+__all__ = ["Inputs", "luminance"]
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,11 @@ class Inputs:
     augmentation: Augmentation = AUGMENTATIONS["none"]
 
     def evaluation(self, x: Tensor) -> Tensor:
-        """A batch for evaluation: the window at the centre, normalised."""
+        """A batch for evaluation: the window at the centre, normalised; grey where the network knows no colours."""
         if self.preprocessing is None:
             return x
+        if x.shape[1] == 3 and self.preprocessing.channels == 1:
+            x = luminance(x)
         return self.preprocessing(x if self.image_size is None else centre_crop(x, self.image_size))
 
     def training(self, x: Tensor, generator: torch.Generator) -> Tensor:
@@ -43,3 +45,10 @@ class Inputs:
             return self.evaluation(x)
         size = x.shape[-1] if self.image_size is None else self.image_size
         return self.preprocessing(self.augmentation(x, size, generator))
+
+
+def luminance(images: Tensor) -> Tensor:
+    """Grey images (n, 1, H, W) of RGB images in uint8, as Pillow makes them: a grey picture keeps its values."""
+    red, green, blue = images.to(torch.int32).unbind(dim=1)
+    grey = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
+    return grey.to(torch.uint8)[:, None]

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from bures.data import TensorSamples
+from bures.data._decoding import Progress
 from bures.data._samples import Samples
 from bures.networks import Network, adapt_batchnorm
 from bures.networks._batchnorm import adaptable_layers
+from bures.networks._checks import check_count
 from bures.networks._modes import evaluation_mode
 from bures.training._inputs import Inputs
 
@@ -31,7 +33,13 @@ class Predictions(NamedTuple):
 
 @torch.no_grad()
 def predict_samples(
-    network: Network, samples: Samples, inputs: Inputs, *, batch_size: int = BATCH, n_workers: int = 0
+    network: Network,
+    samples: Samples,
+    inputs: Inputs,
+    *,
+    batch_size: int = BATCH,
+    n_workers: int = 0,
+    progress: Progress | None = None,
 ) -> Predictions:
     """Features and probabilities of all samples, in evaluation mode.
 
@@ -47,17 +55,23 @@ def predict_samples(
         Samples forwarded at once.
     n_workers : int, optional
         Processes that decode image files.
+    progress : callable, optional
+        Called as ``progress(done, total)`` after each batch.
 
     Returns
     -------
     Predictions
         In the order of the samples.
     """
-    parts = []
+    parts: list[tuple[Tensor, Tensor]] = []
+    done = 0
     with evaluation_mode(network):
         for x in batches(samples, _device(network), batch_size, n_workers):
             z, logits = network(inputs.evaluation(x))
             parts.append((z.float(), logits.float().softmax(dim=1)))
+            done += len(x)
+            if progress is not None:
+                progress(done, len(samples))
     features, probabilities = zip(*parts, strict=True)
     return Predictions(torch.cat(features).cpu(), torch.cat(probabilities).cpu())
 
@@ -67,11 +81,13 @@ def can_adapt_batchnorm(network: nn.Module) -> bool:
     return bool(adaptable_layers(network))
 
 
-def with_target_statistics(network: Network, samples: Samples, inputs: Inputs, *, n_workers: int = 0) -> Network:
+def with_target_statistics(
+    network: Network, samples: Samples, inputs: Inputs, *, batch_size: int = BATCH, n_workers: int = 0
+) -> Network:
     """A copy of the network whose BatchNorm statistics are those of the samples (AdaBN)."""
     adapted = copy.deepcopy(network)
     # A last batch of one sample has no variance; it joins the one before.
-    stream = batches(samples, _device(network), BATCH, n_workers, join_last=True)
+    stream = batches(samples, _device(network), batch_size, n_workers, join_last=True)
     adapt_batchnorm(adapted, (inputs.evaluation(x) for x in stream))
     return adapted
 
@@ -91,7 +107,7 @@ def batches(
     samples: Samples, device: torch.device, batch_size: int, n_workers: int = 0, *, join_last: bool = False
 ) -> Iterator[Tensor]:
     """All samples in order, in batches on the device."""
-    chunks = list(torch.split(torch.arange(len(samples)), batch_size))
+    chunks = list(torch.split(torch.arange(len(samples)), check_count("batch_size", batch_size)))
     if join_last and len(chunks) > 1 and len(chunks[-1]) == 1:
         chunks[-2:] = [torch.cat(chunks[-2:])]
     workers = 0 if isinstance(samples, TensorSamples) else n_workers

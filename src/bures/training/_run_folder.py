@@ -6,7 +6,7 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from bures.data import Domain, ImageFiles, TensorSamples
 from bures.files import write_json, write_text
 
-__all__ = ["RunFolder", "checksum", "csv_cell"]
+__all__ = ["RunFolder", "checksum", "csv_cell", "predictions_csv", "write_predictions"]
 
 SCHEMA = 1
 
@@ -114,40 +114,52 @@ class RunFolder:
     def write_log(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write the rows of the epochs; a column for every name that occurs."""
         columns = list(dict.fromkeys(name for row in rows for name in row))
-        self._write_table(self.log, columns, ([row.get(name, "") for name in columns] for row in rows))
+        write_text(self.log, table_csv(columns, ([row.get(name, "") for name in columns] for row in rows)))
 
     def write_predictions(self, domain: Domain, probabilities: Tensor) -> None:
         """Write the predicted class and the probabilities of each sample."""
-        write_predictions(self.predictions, domain, probabilities)
+        write_predictions(self.predictions, domain, probabilities, domain.class_names)
 
     def write_confusion(self, confusion: Tensor, class_names: Sequence[str]) -> None:
         """Write the counts, a row for each true class."""
         rows = ([name, *counts] for name, counts in zip(class_names, confusion.tolist(), strict=True))
-        self._write_table(self.confusion, ["true class", *class_names], rows)
-
-    def _write_table(self, path: Path, columns: Sequence[str], rows: Any) -> None:
-        write_table(path, columns, rows)
+        write_text(self.confusion, table_csv(["true class", *class_names], rows))
 
 
-def write_predictions(path: Path, domain: Domain, probabilities: Tensor) -> Path:
-    """Write a CSV file with a row for each sample: its name, the class, and the probability of every class."""
+def write_predictions(path: str | Path, domain: Domain, probabilities: Tensor, class_names: Sequence[str]) -> Path:
+    """Write the table of `predictions_csv` to a file, whole or not at all."""
+    return write_text(path, predictions_csv(domain, probabilities, class_names))
+
+
+def predictions_csv(domain: Domain, probabilities: Tensor, class_names: Sequence[str]) -> str:
+    """Predictions as CSV: a row for each sample with its name, the class, and the probability of every class.
+
+    Parameters
+    ----------
+    domain : Domain
+        Names the n samples; those without a name are counted from 0. Its classes and labels are not read.
+    probabilities : Tensor (n, K)
+        Of the classes.
+    class_names : sequence of str
+        The K classes of the network.
+    """
     names = domain.ids or tuple(map(str, range(len(domain))))
     classes = probabilities.argmax(dim=1).tolist()
-    columns = ["sample", "class", *(f"p({name})" for name in domain.class_names)]
+    columns = ["sample", "class", *(f"p({name})" for name in class_names)]
     rows = (
-        [name, domain.class_names[label], *(f"{p:.6g}" for p in row)]
+        [_encodable(name), class_names[label], *(f"{p:.6g}" for p in row)]
         for name, label, row in zip(names, classes, probabilities.tolist(), strict=True)
     )
-    return write_table(path, columns, rows)
+    return table_csv(columns, rows)
 
 
-def write_table(path: Path, columns: Sequence[str], rows: Any) -> Path:
-    """Write a CSV file, whole or not at all."""
+def table_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table as CSV that a spreadsheet opens without taking a cell for a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([csv_cell(name) for name in columns])
     writer.writerows([csv_cell(cell) for cell in row] for row in rows)
-    return write_text(path, text.getvalue())
+    return text.getvalue()
 
 
 def csv_cell(value: Any) -> Any:
@@ -155,6 +167,11 @@ def csv_cell(value: Any) -> Any:
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(value):
         return f"'{value}"
     return value
+
+
+def _encodable(name: str) -> str:
+    """A name that UTF-8 can express; Linux allows file names of any bytes."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _is_number(text: str) -> bool:

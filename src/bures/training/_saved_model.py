@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -12,16 +12,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from bures.data import Domain
+from bures.data._decoding import Progress
 from bures.files import atomic_file
 from bures.networks import Network
+from bures.networks._weights import fit_weights
 from bures.training._assembly import NetworkSpec, fit_samples
 from bures.training._inputs import Inputs
 from bures.training._prediction import Predictions, predict_samples
+from bures.training._run_folder import RunFolder
 
-__all__ = ["SavedModel", "load_model", "save_model"]
+__all__ = ["SavedModel", "load_model", "model_file", "save_model"]
 
 SCHEMA = 1
-MODEL_FILE = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,60 @@ class SavedModel:
     class_names: tuple[str, ...]
     inputs: Inputs
 
-    def predict(self, domain: Domain, *, batch_size: int = 512, n_workers: int = 0) -> Predictions:
-        """Features and class probabilities of all samples of a domain."""
+    def predict(
+        self, domain: Domain, *, batch_size: int = 512, n_workers: int = 0, progress: Progress | None = None
+    ) -> Predictions:
+        """Features and class probabilities of all samples of a domain, in its order; labels are not read.
+
+        Parameters
+        ----------
+        domain : Domain
+            Images of any size, or feature vectors as in training. Colours are dropped where the network was trained
+            on grey images.
+        batch_size : int, optional
+            Samples forwarded at once.
+        n_workers : int, optional
+            Processes that decode image files.
+        progress : callable, optional
+            Called as ``progress(done, total)`` after each batch.
+
+        Returns
+        -------
+        Predictions
+            Column c of the probabilities is ``class_names[c]``.
+        """
+        samples = self.fit(domain).samples
+        try:
+            predictions = predict_samples(
+                self.network, samples, self.inputs, batch_size=batch_size, n_workers=n_workers, progress=progress
+            )
+        except torch.cuda.OutOfMemoryError as error:
+            raise ValueError(
+                f"batch_size={batch_size} is too much for the memory of the GPU; accepted is a smaller batch"
+            ) from error
+        unusable = (~predictions.probabilities.isfinite()).any(dim=1).nonzero().flatten().tolist()
+        if unusable:
+            raise ValueError(
+                f"the network's output is not finite for {len(unusable)} of {len(domain)} samples of {domain.name!r} "
+                f"(first: number {unusable[0]}, counted from 0); the samples are far from those of training, or the "
+                "training went wrong"
+            )
+        return predictions
+
+    def fit(self, domain: Domain) -> Domain:
+        """The domain with samples as the network takes them; an error where that cannot be."""
         try:
             samples = fit_samples(domain.samples, self.spec)
         except ValueError as error:
             raise ValueError(f"{domain.name!r} does not fit the model: {error}") from error
-        return predict_samples(self.network, samples, self.inputs, batch_size=batch_size, n_workers=n_workers)
+        if self.inputs.preprocessing is not None:
+            channels = sorted({1, 3, self.inputs.preprocessing.channels})
+            if samples.shape[0] not in channels:
+                raise ValueError(
+                    f"{domain.name!r} does not fit the model: its images have {samples.shape[0]} channels; accepted "
+                    f"are {', '.join(map(str, channels))}"
+                )
+        return replace(domain, samples=samples)
 
     def to(self, device: str | torch.device) -> SavedModel:
         """The same model, its network moved to a device."""
@@ -86,37 +135,70 @@ def save_model(path: str | Path, network: Network, spec: NetworkSpec, class_name
     return Path(path)
 
 
-def load_model(path: str | Path) -> SavedModel:
+def load_model(path: str | Path, *, best: bool = False) -> SavedModel:
     """Read a model from its file, or from the run folder that holds it.
 
     Parameters
     ----------
     path : path
         A file of `save_model`, or a run folder.
+    best : bool, optional
+        From a run folder, the network of the epoch with the best label-free score instead of the last.
 
     Returns
     -------
     SavedModel
         In evaluation mode, in the memory of the host.
+
+    Examples
+    --------
+    >>> from bures.training import load_model
+    >>> load_model("runs/none")
+    Traceback (most recent call last):
+    FileNotFoundError: runs/none does not exist; accepted are a run folder and a model file (.safetensors)
     """
-    path = Path(path)
-    if path.is_dir():
-        path = path / MODEL_FILE
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there; accepted are a run folder that is finished and a model file")
+    file = model_file(path, best=best)
     try:
-        with safe_open(path, framework="pt") as file:
-            description = json.loads((file.metadata() or {}).get("bures", "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        with safe_open(file, framework="pt") as content:
+            description = json.loads((content.metadata() or {}).get("bures", "null"))
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is truncated or no safetensors file: {error}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{file} is truncated or no safetensors file, as a model of bures is: {reason}") from error
     if not isinstance(description, dict) or description.get("schema") != SCHEMA:
-        raise ValueError(f"{path} was not written by this version of bures: it lacks the description of the network")
-    spec = NetworkSpec(**description["network"])
-    network, inputs = spec.build()
+        raise ValueError(
+            f"{file} is no model that this version of bures wrote: the description of the network is not in it. "
+            "Weights of a backbone go into training: bures adapt --weights"
+        )
     try:
-        network.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise ValueError(f"{path} does not fit the network that it describes: {error}") from error
+        spec, class_names = NetworkSpec(**description["network"]), tuple(map(str, description["class_names"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{file} was written by another version of bures: its description has {error}") from error
+    if len(class_names) != spec.n_classes:
+        raise ValueError(f"{file} is damaged: it names {len(class_names)} classes for {spec.n_classes} outputs")
+    network, inputs = spec.build()
+    fit_weights(network, tensors, source=str(file))
     network.eval()
-    return SavedModel(network, spec, tuple(description["class_names"]), inputs)
+    return SavedModel(network, spec, class_names, inputs)
+
+
+def model_file(path: str | Path, *, best: bool = False) -> Path:
+    """The file of a model, given itself or as a run folder; an error that says what is missing."""
+    path = Path(path)
+    if not path.is_dir():
+        if not path.exists():
+            raise FileNotFoundError(f"{path} does not exist; accepted are a run folder and a model file (.safetensors)")
+        if best:
+            raise ValueError(f"best=True (--best) chooses between the models of a run folder, but {path} is a file")
+        return path
+    folder = RunFolder(path)
+    file = folder.best_model if best else folder.model
+    if file.is_file():
+        return file
+    if not folder.exists():
+        runs = sorted(entry.parent.name for entry in path.glob(f"*/{folder.manifest.name}"))
+        several = f"; it holds several runs, choose one: {', '.join(str(path / name) for name in runs)}" if runs else ""
+        raise FileNotFoundError(f"{path} is no run folder: {file.name} and {folder.manifest.name} are missing{several}")
+    status = folder.read_manifest().get("status")
+    remedy = "it was removed" if status == "finished" else f"finish the run first: bures adapt --resume {path}"
+    raise FileNotFoundError(f"{path} holds a run with the status {status!r} but no {file.name}; {remedy}")

@@ -1,0 +1,71 @@
+"""``bures predict``: classes and probabilities of new samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bures.cli._progress import progress_bar
+from bures.cli._serving import (
+    BatchSize,
+    Best,
+    DataRoot,
+    Device,
+    Part,
+    PartOption,
+    RunArgument,
+    Strict,
+    read_data,
+    read_model,
+)
+from bures.data import TensorSamples, write_features
+from bures.files import check_output
+from bures.training._run_folder import predictions_csv, write_predictions
+
+__all__ = ["predict"]
+
+
+def predict(
+    run: RunArgument,
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA", help="Image folder (flat, or with class folders), feature file, file.npz#domain or name."
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="CSV file. Default: the standard output.")
+    ] = None,
+    features: Annotated[
+        Path | None, typer.Option(help="Also write the features that the network computes, to this .npz file.")
+    ] = None,
+    best: Best = False,
+    part: PartOption = Part.TEST,
+    data_root: DataRoot = None,
+    batch_size: BatchSize = 256,
+    device: Device = "auto",
+    strict: Strict = False,
+) -> None:
+    """Write the class of each sample, and the probability of every class, as CSV.
+
+    Labels are not needed, and not read where there are any. Samples keep the order of the file, or of their names.
+    """
+    for file in (output, features):
+        if file is not None:
+            check_output(file)
+    if features is not None and features.suffix.lower() != ".npz":
+        raise ValueError(f"--features {str(features)!r} ends in {features.suffix!r}; features are written to .npz")
+    model = read_model(run, best=best, device=device)
+    domain = read_data(data, model, part=part, data_root=data_root, strict=strict, labels=False)
+    with progress_bar("predicting") as report:
+        found = model.predict(domain, batch_size=batch_size, progress=report)
+    if features is not None:
+        write_features(features, replace(domain, samples=TensorSamples(found.features), class_names=model.class_names))
+    if output is not None:
+        write_predictions(output, domain, found.probabilities, model.class_names)
+    else:
+        # As bytes: a table is UTF-8 whatever the terminal's encoding.
+        typer.echo(predictions_csv(domain, found.probabilities, model.class_names).encode(), nl=False)

@@ -1,0 +1,172 @@
+"""`bures predict`: the library's predictions as CSV, from any samples that fit, without their labels."""
+
+import csv
+import io
+import os
+import shutil
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from runs import CLASSES, feature_domain, train_on_digits, train_on_features, write_digit
+from typer.testing import CliRunner
+
+from bures.cli._app import app, main
+from bures.data import optdigits, read_features, write_features
+from bures.data._decoding import BadImageWarning
+from bures.training import RunFolder
+
+
+@pytest.fixture(scope="module")
+def features_run(tmp_path_factory):
+    return train_on_features(tmp_path_factory.mktemp("features") / "run")
+
+
+@pytest.fixture(scope="module")
+def digits_run(tmp_path_factory):
+    return train_on_digits(tmp_path_factory.mktemp("digits") / "run")
+
+
+def run(*arguments):
+    """What a command that goes well prints."""
+    result = CliRunner().invoke(app, ["predict", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def table(text):
+    rows = list(csv.reader(io.StringIO(text)))
+    return rows[0], [row[0] for row in rows[1:]], [row[1] for row in rows[1:]], np.array(rows[1:])[:, 2:].astype(float)
+
+
+def test_a_feature_file_gives_the_predictions_of_the_library(features_run, tmp_path):
+    domain = feature_domain(1)
+    write_features(tmp_path / "target.npz", domain)
+    header, samples, classes, probabilities = table(run(features_run.path, tmp_path / "target.npz"))
+    expected = features_run.model().predict(domain).probabilities
+    assert header == ["sample", "class", *(f"p({name})" for name in CLASSES)]
+    assert samples == [str(number) for number in range(len(domain))]
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-5)
+    plain = [CLASSES[label] for label in expected.argmax(dim=1)]
+    assert {"=cmd()", "<script>"} <= set(plain)
+    assert classes == [f"'{name}" if name.startswith("=") else name for name in plain]
+
+
+def test_the_classes_are_those_of_the_model_not_of_the_data(features_run, tmp_path):
+    x = feature_domain(1).samples.tensor.numpy()
+    np.savez(tmp_path / "other.npz", x=x, y=np.array(["emu", "gnu"])[np.arange(len(x)) % 2])
+    header, _, classes, _ = table(run(features_run.path, tmp_path / "other.npz"))
+    assert header[2:] == [f"p({name})" for name in CLASSES]
+    assert not {"emu", "gnu"} & set(classes)
+
+
+def test_labels_may_be_incomplete_for_they_are_not_read(features_run, tmp_path):
+    x = feature_domain(1).samples.tensor.numpy()[:3]
+    for name, labels in (("some", ("cat", "", "")), ("none", None)):
+        with open(tmp_path / f"{name}.csv", "w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["id", "a", "b", *(["label"] if labels else [])])
+            for row in range(3):
+                writer.writerow([f"s{row}", *x[row].tolist(), *([labels[row]] if labels else [])])
+    with pytest.raises(ValueError, match="the label of row 1 is missing"):
+        read_features(tmp_path / "some.csv")
+    printed = run(features_run.path, tmp_path / "some.csv")
+    assert printed == run(features_run.path, tmp_path / "none.csv")
+    assert table(printed)[1] == ["s0", "s1", "s2"]
+
+
+def test_a_flat_folder_of_images_of_all_kinds(digits_run, tmp_path):
+    """Samples are named by their files, in the order of the names."""
+    files = {"b.png": (3, "RGBA"), "a.png": (7, "L"), "=c.png": (1, "RGB"), "d.bmp": (0, "P")}
+    for name, (number, mode) in files.items():
+        write_digit(tmp_path / "images" / name, number, mode)
+    _, samples, classes, probabilities = table(run(digits_run.path, tmp_path / "images"))
+    assert samples == ["'=c.png", "a.png", "b.png", "d.bmp"]
+    expected = digits_run.model().predict(optdigits().take([1, 7, 3, 0])).probabilities
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-4)
+    assert classes == [str(label) for label in expected.argmax(dim=1).tolist()]
+
+
+def test_class_folders_change_nothing_but_the_names_of_samples(digits_run, tmp_path):
+    for number in range(4):
+        write_digit(tmp_path / "flat" / f"{number}.png", number)
+        write_digit(tmp_path / "sorted" / "abc"[number % 2] / f"{number}.png", number)
+    flat, by_class = (table(run(digits_run.path, tmp_path / folder)) for folder in ("flat", "sorted"))
+    assert by_class[1] == ["a/0.png", "a/2.png", "b/1.png", "b/3.png"]
+    np.testing.assert_array_equal(by_class[3], flat[3][[0, 2, 1, 3]])
+
+
+def test_a_bad_image_is_left_out_with_a_warning_or_fatal(digits_run, tmp_path):
+    for number in range(2):
+        write_digit(tmp_path / "images" / f"{number}.png", number)
+    (tmp_path / "images" / "broken.png").write_bytes(b"no image")
+    with pytest.warns(BadImageWarning, match=r"1 of 3 image files cannot be decoded: .*broken.png"):
+        printed = run(digits_run.path, tmp_path / "images")
+    assert table(printed)[1] == ["0.png", "1.png"]
+    with pytest.raises(ValueError, match=r"1 of 3 image files cannot be decoded: .*broken.png"):
+        run(digits_run.path, tmp_path / "images", "--strict")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems allow no such names")
+def test_a_file_name_of_any_bytes_can_be_written(digits_run, tmp_path):
+    write_digit(tmp_path / "images" / "0.png", 0)
+    folder = os.fsencode(tmp_path / "images")
+    os.rename(folder + b"/0.png", folder + b"/caf\xe9.png")
+    assert table(run(digits_run.path, tmp_path / "images"))[1] == [r"caf\udce9.png"]
+
+
+def test_the_output_file_holds_what_would_be_printed_and_features_can_be_kept(features_run, tmp_path):
+    write_features(tmp_path / "target.npz", feature_domain(1))
+    arguments = (features_run.path, tmp_path / "target.npz")
+    options = ("-o", tmp_path / "out.csv", "--features", tmp_path / "z.npz", "--batch-size", 7)
+    assert run(*arguments, *options) == ""
+    assert (tmp_path / "out.csv").read_text() == run(*arguments, "--batch-size", 7)
+    written = read_features(tmp_path / "z.npz")
+    expected = features_run.model().predict(feature_domain(1)).features
+    np.testing.assert_allclose(written.samples.tensor, expected, atol=1e-5)
+    assert written.labels is None
+    assert written.class_names == CLASSES
+
+
+def test_a_known_name_and_the_best_model(digits_run, tmp_path):
+    folder = RunFolder(shutil.copytree(digits_run.path, tmp_path / "run"))
+    shutil.copy(RunFolder(train_on_digits(tmp_path / "other", seed=5).path).model, folder.best_model)
+    last, best = (table(run(folder.path, "optdigits", *option)) for option in ((), ("--best",)))
+    assert len(last[1]) == len(best[1]) == 1797
+    assert not np.allclose(last[3], best[3])
+
+
+def test_errors_are_one_line_and_exit_code_2(features_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main has its own
+    write_features(tmp_path / "wide.npz", optdigits().take([0, 1]))
+    np.save(tmp_path / "narrow.npy", np.zeros((3, 1)))
+    cut = tmp_path / "cut.safetensors"
+    cut.write_bytes(RunFolder(features_run.path).model.read_bytes()[:300])
+    for arguments, message in (
+        ((features_run.path, tmp_path / "narrow.npy"), "takes vectors of 2 features but the samples have 1"),
+        ((features_run.path, tmp_path / "wide.npz"), "takes vectors of 2 features but the samples are images"),
+        ((cut, tmp_path / "narrow.npy"), "is truncated or no safetensors file"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["bures", "predict", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        assert (end.value.code, printed.out) == (2, "")
+        assert printed.err.startswith("error: ")
+        assert printed.err.count("\n") == 1
+        assert message in printed.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-o", "none/p.csv"], "none is not a folder; make it first"),
+        (["-o", "."], "is a folder; accepted is the name of a file"),
+        (["--features", "z.csv"], "features are written to .npz"),
+        (["--device", "abacus"], "device='abacus' cannot be used: .*accepted are 'auto', 'cpu'"),
+    ],
+)
+def test_wrong_options_are_named(features_run, options, message):
+    with pytest.raises((OSError, ValueError), match=message):
+        run(features_run.path, "optdigits", *options)
