@@ -18,7 +18,7 @@ from bures.files import to_json
 from bures.kernels import common_frame
 from bures.tensor_files import read_tensors, write_tensors
 
-__all__ = ["FeatureMap", "as_rows", "check_count", "mean_row", "pool"]
+__all__ = ["FeatureMap", "as_rows", "check_count", "mean_row", "place", "pool"]
 
 SCHEMA = 1
 CONTENT = "a feature map of bures"
@@ -211,6 +211,18 @@ def check_count(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f"{name}={value!r} is not accepted; accepted is a positive integer")
     return int(value)
+
+
+def place(x: Tensor, centre: Tensor, factor: float, dtype: torch.dtype) -> Tensor:
+    """Samples (n, d) about a centre (d,), float64, and in units of 1 / factor.
+
+    The centre may be large beside the differences, so it is never rounded to float32: there it is subtracted in two
+    parts.
+    """
+    if x.dtype == dtype == torch.float32:
+        high = centre.float()
+        return (x - high).sub_((centre - high).float()).mul_(factor)
+    return (x - centre).mul_(factor).to(dtype)
 
 
 def mean_row(pooled: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bures.arrays import Array
 from bures.feature_maps._bandwidth import check_radial_kernel, pooled_bandwidth
-from bures.feature_maps._base import FeatureMap, check_count, mean_row, pool
+from bures.feature_maps._base import FeatureMap, check_count, mean_row, place, pool
 from bures.kernels import Bandwidth
 
 __all__ = ["RandomFourierMap"]
@@ -108,7 +108,7 @@ class RandomFourierMap(FeatureMap):
 
     def features(self, x: Tensor) -> Tensor:
         """Features (n, D) less `offset`, in the precision of the map."""
-        rows = ((x.double() - self.centre) * self.bandwidth**-0.5).to(self.dtype)
+        rows = place(x, self.centre, self.bandwidth**-0.5, self.dtype)
         half = rows @ self.frequencies
         # cos 2a - 1 = -2 sin^2 a and sin 2a = 2 sin a cos a: for a wide kernel cos 2a itself would be one.
         sine = half.sin()

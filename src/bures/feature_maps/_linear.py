@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array
-from bures.feature_maps._base import FeatureMap, mean_row, pool
+from bures.feature_maps._base import FeatureMap, mean_row, place, pool
 
 __all__ = ["LinearMap"]
 
@@ -58,7 +58,7 @@ class LinearMap(FeatureMap):
 
     def features(self, x: Tensor) -> Tensor:
         """Features (n, d) less the centre."""
-        return (x.double() - self.centre).to(self.dtype)
+        return place(x, self.centre, 1.0, self.dtype)
 
     @property
     def offset(self) -> Tensor:

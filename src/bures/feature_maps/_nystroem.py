@@ -11,13 +11,13 @@ from torch import Tensor
 
 from bures.arrays import Array, check_choice, check_positive
 from bures.feature_maps._bandwidth import check_radial_kernel, pooled_bandwidth
-from bures.feature_maps._base import FeatureMap, check_count, mean_row, pool
+from bures.feature_maps._base import FeatureMap, check_count, mean_row, place, pool
 from bures.feature_maps._landmarks import LANDMARKS, kmeans_plus_plus, pivoted_cholesky, uniform
 from bures.kernels import Bandwidth
 
 __all__ = ["NystroemMap"]
 
-SINGLE_CUT = 1e-6
+SINGLE_CUT = 1e-7
 """In float32, directions with an eigenvalue below this share of the largest are noise and are left out.
 
 A rounding error e of the kernel values becomes e / sqrt(eigenvalue) in the features.
@@ -48,7 +48,7 @@ class NystroemMap(FeatureMap):
     centre, landmarks, projection : Tensor (d,), (D', d), (D', D)
         What the map subtracts, its landmarks in units of the bandwidth, and :math:`U \Lambda^{-1/2}`.
     dtype : torch.dtype
-        What the features are computed in. A copy in float32 has fewer features: directions below 1e-6 of the largest
+        What the features are computed in. A copy in float32 has fewer features: directions below 1e-7 of the largest
         eigenvalue would be noise.
 
     Examples
@@ -147,7 +147,7 @@ class NystroemMap(FeatureMap):
 
     def features(self, x: Tensor) -> Tensor:
         """Features (n, D) less `offset`, in the precision of the map."""
-        rows = ((x.double() - self.centre) * self.bandwidth**-0.5).to(self.dtype)
+        rows = place(x, self.centre, self.bandwidth**-0.5, self.dtype)
         return kernel_less_one(rows, self.landmarks, self.kernel) @ self.projection
 
     @cached_property
@@ -190,8 +190,8 @@ def kernel_less_one(rows: Tensor, others: Tensor, kernel: str) -> Tensor:
     if kernel == "laplacian":
         return torch.expm1(-torch.cdist(rows, others, p=1.0))
     exponent = torch.addmm(-others.square().sum(dim=1), rows, others.T, alpha=2)
-    exponent = exponent.sub_(rows.square().sum(dim=1, keepdim=True)).clamp_(max=0)
-    return exponent.expm1_()  # in place: these are the only passes over n D numbers beside the matrix products
+    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True).square()  # without n d numbers in between
+    return exponent.sub_(norms).clamp_(max=0).expm1_()  # in place: every other pass over n D numbers is a product
 
 
 def _whitening(landmarks: Tensor, kernel: str, cut: float) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,8 @@ from torch import Tensor
 
 __all__ = ["LabelBlock", "Scatter", "block_rows", "scatter_of"]
 
+FEW_CLASSES = 64  # up to here a product with one-hot rows is faster than adding row by row
+
 
 @dataclass
 class Scatter:
@@ -83,9 +85,12 @@ LabelBlock: TypeAlias = Callable[[slice], Tensor]
 
 
 def block_rows(n_features: int, device: torch.device) -> int:
-    """How many rows of features to hold at once: enough for matrix products at full rate, 64 MiB of float64 or less."""
-    numbers = 2**23 if device.type == "cpu" else 2**26
-    return max(256, min(numbers // n_features, numbers // 1024))
+    """How many rows of features to hold at once: enough for matrix products at full rate.
+
+    On a CPU 16 MiB of float32: the C library hands larger blocks back to the system after use, and every new page costs.
+    """
+    numbers = 2**22 if device.type == "cpu" else 2**26
+    return max(256, min(numbers // n_features, numbers // 512))
 
 
 def scatter_of(features: Callable[[slice], Tensor], labels: LabelBlock, weights: Tensor | None, n: int, n_labels: int,
@@ -122,12 +127,19 @@ def _add_block(sums: Scatter, x: Tensor, y: Tensor, w: Tensor | None) -> None:
         mass = torch.bincount(y, weights=w, minlength=len(sums.mean_y)).to(sums.mean_y)
         sums.mean_y += mass
         sums.yy.diagonal().add_(mass)
-        sums.yx += torch.zeros_like(sums.yx, dtype=x.dtype).index_add_(0, y, weighted)
+        sums.yx += _class_sums(weighted, y, len(mass))
     sums.weight += len(x) if w is None else w.sum()
     sums.mean_x += weighted.sum(dim=0)
     if w is not None:
         x = x * w.sqrt().to(x.dtype)[:, None]
     sums.xx += x.T @ x
+
+
+def _class_sums(x: Tensor, y: Tensor, n_classes: int) -> Tensor:
+    """The sum of the rows (n, D) of each class, (K, D)."""
+    if n_classes <= FEW_CLASSES:
+        return torch.nn.functional.one_hot(y, n_classes).to(x.dtype).T @ x
+    return torch.zeros(n_classes, x.shape[1], dtype=x.dtype, device=x.device).index_add_(0, y, x)
 
 
 def _centred(sums: Scatter, pilot_x: Tensor, pilot_y: Tensor) -> Scatter:
