@@ -3,15 +3,15 @@
     python -m benchmarks.moments                            # a million samples on the CPU
     python -m benchmarks.moments --device cuda --n 10000000
 
-512 features, 10 classes, 1024 Nyström landmarks, precision "mixed". The rate is that of the floating-point operations the
-method needs, as a share of the rate of a plain float32 matrix product timed between the chunks of the same run, so that
-a busy machine slows both. Per sample, with d features, L landmarks and D features of the map:
+512 features, 10 classes, 1024 Nyström landmarks, precision "mixed". The rate is that of the floating-point operations
+the method needs, as a share of the rate of a plain float32 matrix product timed between the chunks of the same run, so
+that a busy machine slows both. Per sample, with d features, L landmarks and D features of the map:
 
     2 d L   products with the landmarks
     2 L D   projection on the landmarks' eigenvectors
     2 D D   second moment
 
-Exponentials, sums over classes and checks are not counted as work, but their time is. Generating the samples is not timed.
+Exponentials, sums over classes and checks are not counted as work, but their time is. Generating samples is not timed.
 """
 
 from __future__ import annotations

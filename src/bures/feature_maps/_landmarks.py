@@ -26,12 +26,13 @@ def kmeans_plus_plus(rows: Tensor, n_landmarks: int, seed: int) -> Tensor:
 
 
 def pivoted_cholesky(
-    kernel_row: Callable[[int], Tensor], diagonal: Tensor, n_landmarks: int, tolerance: float
+    kernel_row: Callable[[int], Tensor], diagonal: Tensor, n_landmarks: int, tolerance: float, seed: int
 ) -> Tensor:
-    r"""Indices chosen one by one where the kernel is worst explained by those chosen before.
+    r"""Indices drawn one by one where the kernel is badly explained by those drawn before [1]_.
 
-    Each step takes the sample whose residual :math:`k(x, x) - \|\Pi \phi(x)\|^2` is largest and adds the column of the
-    Cholesky factor that it makes. The sum of the residuals is the trace of what the landmarks leave over.
+    Each step draws a sample in proportion to its residual :math:`k(x, x) - \|\Pi \phi(x)\|^2` and adds the column of
+    the Cholesky factor that it makes. The sum of the residuals is the trace of what the landmarks leave over. Always
+    taking the largest residual instead would collect outliers first.
 
     Parameters
     ----------
@@ -43,19 +44,26 @@ def pivoted_cholesky(
         How many at most; fewer when the residual falls to rounding, as it does with duplicated samples.
     tolerance : float
         Stop once the mean residual is at most this share of the mean of the diagonal.
+    seed : int
+        Seed of the draws.
+
+    References
+    ----------
+    .. [1] Y. Chen, E. N. Epperly, J. A. Tropp and R. J. Webber, "Randomly pivoted Cholesky: Practical approximation of
+       a kernel matrix with few entry evaluations", Comm. Pure Appl. Math. 78, 2025.
     """
+    generator = torch.Generator().manual_seed(seed)
     residual = diagonal.clone()
     factor = torch.empty(n_landmarks, len(diagonal), dtype=diagonal.dtype, device=diagonal.device)
-    rounding = 16 * torch.finfo(diagonal.dtype).eps * float(diagonal.max())
+    rounding = 16 * torch.finfo(diagonal.dtype).eps * diagonal
     chosen: list[int] = []
     while len(chosen) < n_landmarks and float(residual.sum()) > tolerance * float(diagonal.sum()):
-        pivot = int(residual.argmax())
-        if float(residual[pivot]) <= rounding:
-            break
+        pivot = int(torch.multinomial(residual.cpu(), 1, generator=generator))
         done = factor[: len(chosen)]
         column = (kernel_row(pivot) - done[:, pivot] @ done) / residual[pivot].sqrt()
         factor[len(chosen)] = column
-        residual = (residual - column.square()).clamp_min(0)
+        residual = residual - column.square()
+        residual = torch.where(residual > rounding, residual, 0.0)
         residual[pivot] = 0
         chosen.append(pivot)
-    return torch.tensor(chosen or [0])
+    return torch.tensor(chosen)

@@ -100,8 +100,8 @@ class NystroemMap(FeatureMap):
         bandwidth : {"shared", "median"} or float, optional
             As in `bures.ckb`, on the pooled sample; a number is sigma squared.
         landmarks : {"uniform", "k-means++", "pivoted-cholesky"}, optional
-            Samples drawn at random, samples far from each other, or, one by one, those that the others explain worst:
-            the last needs the fewest landmarks for an error.
+            Samples drawn at random, samples far from each other (the seeding of k-means), or samples drawn one by one
+            where the others explain the kernel badly: the last needs far fewer landmarks for a small error.
         eigenvalue_cut : float, optional
             Directions of the landmarks' Gram matrix below this share of its largest eigenvalue are left out.
         tolerance : float, optional
@@ -114,14 +114,8 @@ class NystroemMap(FeatureMap):
         NystroemMap
         """
         check_radial_kernel(kernel, bandwidth)
-        check_choice("landmarks", landmarks, LANDMARKS)
-        if not 0 < check_positive("eigenvalue_cut", eigenvalue_cut) < 1:
-            raise ValueError(f"eigenvalue_cut={eigenvalue_cut!r} is out of range; accepted are shares between 0 and 1")
-        if tolerance is not None and landmarks != "pivoted-cholesky":
-            raise ValueError(f"tolerance={tolerance!r} has no meaning for landmarks={landmarks!r}; "
-                             "accepted with landmarks='pivoted-cholesky'")  # fmt: skip
+        _check_options(n_landmarks, landmarks, eigenvalue_cut, tolerance)
         pooled = pool(xs, xt)
-        check_count("n_landmarks", n_landmarks)
         if n_landmarks > len(pooled):
             raise ValueError(
                 f"n_landmarks={n_landmarks} is more than the {len(pooled)} samples the map is fitted on; "
@@ -129,17 +123,8 @@ class NystroemMap(FeatureMap):
             )
         sigma2 = pooled_bandwidth(pooled, kernel, bandwidth)
         centre = mean_row(pooled)
-        rows = (pooled - centre) * sigma2**-0.5
-        if landmarks == "uniform":
-            index = uniform(len(rows), n_landmarks, seed)
-        elif landmarks == "k-means++":
-            index = kmeans_plus_plus(rows, n_landmarks, seed)
-        else:
-            ones = torch.ones(len(rows), dtype=rows.dtype, device=rows.device)
-            index = pivoted_cholesky(
-                lambda i: 1 + kernel_less_one(rows[i : i + 1], rows, kernel)[0], ones, n_landmarks, tolerance or 0.0
-            )
-        chosen = rows[index.to(rows.device)]
+        rows = place(pooled, centre, sigma2**-0.5, torch.float64)
+        chosen = rows[_choose(rows, kernel, landmarks, n_landmarks, tolerance or 0.0, seed).to(rows.device)]
         projection, eigenvalues = _whitening(chosen, kernel, eigenvalue_cut)
         fitted = cls(centre, chosen, projection, eigenvalues, kernel, sigma2, trace_error=1.0)
         kept = (fitted.features(pooled) + fitted.offset).square().sum(dim=1).mean()
@@ -192,6 +177,34 @@ def kernel_less_one(rows: Tensor, others: Tensor, kernel: str) -> Tensor:
     exponent = torch.addmm(-others.square().sum(dim=1), rows, others.T, alpha=2)
     norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True).square()  # without n d numbers in between
     return exponent.sub_(norms).clamp_(max=0).expm1_()  # in place: every other pass over n D numbers is a product
+
+
+def _check_options(n_landmarks: object, landmarks: object, eigenvalue_cut: object, tolerance: object) -> None:
+    check_count("n_landmarks", n_landmarks)
+    check_choice("landmarks", landmarks, LANDMARKS)
+    if check_positive("eigenvalue_cut", eigenvalue_cut) >= 1:
+        raise ValueError(f"eigenvalue_cut={eigenvalue_cut!r} is out of range; accepted are shares between 0 and 1")
+    if tolerance is not None:
+        check_positive("tolerance", tolerance)
+        if landmarks != "pivoted-cholesky":
+            raise ValueError(
+                f"tolerance={tolerance!r} has no meaning for landmarks={landmarks!r}; "
+                "accepted with landmarks='pivoted-cholesky'"
+            )
+
+
+def _choose(rows: Tensor, kernel: str, landmarks: str, n_landmarks: int, tolerance: float, seed: int) -> Tensor:
+    """Which samples become landmarks."""
+    if landmarks == "uniform":
+        return uniform(len(rows), n_landmarks, seed)
+    if landmarks == "k-means++":
+        return kmeans_plus_plus(rows, n_landmarks, seed)
+    diagonal = torch.ones(len(rows), dtype=rows.dtype, device=rows.device)
+
+    def kernel_row(i: int) -> Tensor:
+        return 1 + kernel_less_one(rows[i : i + 1], rows, kernel)[0]
+
+    return pivoted_cholesky(kernel_row, diagonal, n_landmarks, tolerance, seed)
 
 
 def _whitening(landmarks: Tensor, kernel: str, cut: float) -> tuple[Tensor, Tensor]:

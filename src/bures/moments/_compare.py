@@ -66,7 +66,7 @@ def measure(
             bound += class_means_bound(*tau, importance, frequency_s, frequency_t)
     traces = float(terms.trace_s), float(terms.trace_t)
     if bound is not None:
-        bound += RESOLUTION[s.precision] * sum(traces)
+        bound += RESOLUTION[s.precision] * (sum(traces) + abs(float(squared)))
     return MomentDistance(float(squared), bound, *traces, metric=metric)
 
 

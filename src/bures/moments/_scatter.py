@@ -87,7 +87,7 @@ LabelBlock: TypeAlias = Callable[[slice], Tensor]
 def block_rows(n_features: int, device: torch.device) -> int:
     """How many rows of features to hold at once: enough for matrix products at full rate.
 
-    On a CPU 16 MiB of float32: the C library hands larger blocks back to the system after use, and every new page costs.
+    On a CPU 16 MiB of float32: the C library gives larger blocks back to the system after use, and new pages cost time.
     """
     numbers = 2**22 if device.type == "cpu" else 2**26
     return max(256, min(numbers // n_features, numbers // 512))
