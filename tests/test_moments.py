@@ -166,6 +166,17 @@ def test_a_weight_counts_as_repetitions(draw_problem, seed, copies, kind, precis
             assert abs(a.squared_distance - b.squared_distance) <= TOLERANCE[precision] * (a.trace_s + a.trace_t)
 
 
+@each_precision
+def test_samples_of_weight_zero_may_lie_anywhere(draw_problem, precision):
+    p = draw_problem("hard", n=60, m=50, seed=2)
+    phi = bures.LinearMap.fit(p.xs, p.xt)
+    padded, weight = np.vstack([p.xs + 1e6, p.xs]), np.repeat([0.0, 1.0], 60)
+    with_padding = moments(phi, padded, np.tile(p.ys, 2), weight=weight, precision=precision)
+    without, target = (moments(phi, x, y, precision=precision) for x, y in ((p.xs, p.ys), (p.xt, p.yt)))
+    assert with_padding.ckb(target) == pytest.approx(without.ckb(target), rel=1e-9 if precision == "float64" else 1e-5)
+    assert (with_padding.n_samples, with_padding.n_weighted) == (120, 60)
+
+
 def test_decay_weighs_earlier_updates_less(draw_problem):
     p = draw_problem("hard", n=60, m=25)
     phi = bures.NystroemMap.fit(p.xs, p.xt, n_landmarks=12)

@@ -108,15 +108,27 @@ def scatter_of(features: Callable[[slice], Tensor], labels: LabelBlock, weights:
         w = None if weights is None else weights[block]
         if sums is None:
             sums = Scatter.zeros(x.shape[1], n_labels, x.device)
-            pilot_x = x.mean(dim=0)
-            pilot_y = y.mean(dim=0) if y.is_floating_point() else sums.mean_y.clone()
+            pilot_x = _mean(x, w)
+            pilot_y = _mean(y, w) if y.is_floating_point() else sums.mean_y.clone()
         _add_block(sums, x.sub_(pilot_x), y - pilot_y if y.is_floating_point() else y, w)
     assert sums is not None
     return _centred(sums, pilot_x, pilot_y)
 
 
+def _mean(rows: Tensor, w: Tensor | None) -> Tensor:
+    """The weighted mean; rows of weight zero may be anything, and must not decide where the centre is."""
+    if w is None or not bool(w.sum() > 0):
+        return rows.mean(dim=0)
+    return (w / w.sum()).to(rows.dtype) @ rows
+
+
 def _add_block(sums: Scatter, x: Tensor, y: Tensor, w: Tensor | None) -> None:
-    """Add the products of a block, around the pilot means; here ``mean_x`` and ``mean_y`` hold sums."""
+    """Add the products of a block, around the pilot means; here ``mean_x`` and ``mean_y`` hold sums.
+
+    A block with fewer rows than features has directions without any sample. Products in float32 would fill these with
+    rounding, whose square root counts in a fidelity; so small blocks are multiplied in float64, which costs little.
+    """
+    x = x.double() if len(x) < x.shape[1] else x
     weighted = x if w is None else x * w.to(x.dtype)[:, None]
     if y.is_floating_point():
         mass = y if w is None else y * w[:, None]
