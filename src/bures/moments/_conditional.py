@@ -39,9 +39,9 @@ class ConditionalMoments(MomentSums):
         probabilities needs a map of its own, such as ``NystroemMap.fit(p, n_landmarks=...)`` on a sample of this
         domain's predictions; its bandwidth is then that of the domain, as in `bures.ckb`.
     precision : {"float64", "mixed"}, optional
-        ``"mixed"`` computes features and their products in float32 and sums them in float64: twice as fast on a CPU and
-        far faster on a GPU. Order and chunking change a distance by less than 1e-8 of the traces in ``"float64"`` and
-        1e-6 in ``"mixed"`` (more where a long stream has fewer distinct samples than features: take ``"float64"``).
+        ``"mixed"`` computes features and their products in float32 and sums them in float64, up to twice as fast. Order
+        and chunking change a distance by less than 1e-8 of the traces in ``"float64"`` and 1e-6 in ``"mixed"`` (more
+        where a long stream has fewer distinct samples than features: take ``"float64"``).
     decay : float, optional
         For running estimates: before each `update`, earlier samples count this much of what they did.
 

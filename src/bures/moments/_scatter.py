@@ -123,12 +123,7 @@ def _mean(rows: Tensor, w: Tensor | None) -> Tensor:
 
 
 def _add_block(sums: Scatter, x: Tensor, y: Tensor, w: Tensor | None) -> None:
-    """Add the products of a block, around the pilot means; here ``mean_x`` and ``mean_y`` hold sums.
-
-    A block with fewer rows than features has directions without any sample. Products in float32 would fill these with
-    rounding, whose square root counts in a fidelity; so small blocks are multiplied in float64, which costs little.
-    """
-    x = x.double() if len(x) < x.shape[1] else x
+    """Add the products of a block, around the pilot means; here ``mean_x`` and ``mean_y`` hold sums."""
     weighted = x if w is None else x * w.to(x.dtype)[:, None]
     if y.is_floating_point():
         mass = y if w is None else y * w[:, None]

@@ -21,6 +21,12 @@ __all__ = ["SCHEMA", "MomentSums"]
 
 SCHEMA = 1
 PRECISIONS = {"float64": torch.float64, "mixed": torch.float32}
+FEW_SAMPLES = 8
+"""Up to so many samples per feature, products are formed in float64 in ``"mixed"`` too.
+
+A small sample has directions without any spread. Products in float32 would fill these with rounding, and its square
+root counts in a distance. In a long stream the first few thousand samples cost nothing.
+"""
 COUNTS = ("n_samples", "n_weighted", "n_chunks")
 
 
@@ -131,13 +137,19 @@ class MomentSums:
         return self
 
     def _sums_of(self, chunk: Chunk) -> Scatter:
+        few = self.n_samples + len(chunk) <= FEW_SAMPLES * self.n_features
+
+        def features(rows: slice) -> torch.Tensor:
+            values = self.compute_map.features(chunk.x[rows])
+            return values.double() if few else values
+
         def labels(rows: slice) -> torch.Tensor:
             y = chunk.y[rows]
             return y if self._label_map is None else torch.cat([y, self._label_map.features(y)], dim=1)
 
         return scatter_of(
-            lambda rows: self.compute_map.features(chunk.x[rows]), labels, chunk.weights, len(chunk),
-            len(self.scatter.mean_y), block_rows(self.n_features, chunk.x.device),
+            features, labels, chunk.weights, len(chunk), len(self.scatter.mean_y),
+            block_rows(self.n_features, chunk.x.device),
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------------ merging
