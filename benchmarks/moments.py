@@ -106,7 +106,7 @@ def measure(n: int, chunk: int, device: str) -> dict[str, Any]:
         "chunk": chunk, "flop_per_sample": per_sample, "seconds": sum(times), "samples_per_second": n / sum(times),
         "flop_per_second": rate, "matmul_flop_per_second": matmul_rate, "share_of_matmul_rate": rate / matmul_rate,
         "median_chunk_seconds": statistics.median(times), "distance_seconds": distance_seconds,
-        "chunk_bytes": x.numel() * x.element_size(), "state_bytes": m_s.nbytes,
+        "chunk_bytes": source.x.nbytes, "state_bytes": m_s.nbytes,
         "peak_bytes_above_chunk_first_quarter": peaks[max(0, len(peaks) // 4 - 1)] - before,
         "peak_bytes_above_chunk": peaks[-1] - before,
     }  # fmt: skip
