@@ -146,3 +146,34 @@ def test_a_replayed_loss_has_its_second_derivative():
     (plain,) = torch.autograd.grad(bures.ckb(z_s, y_s, z_t, p_t, bandwidth=8.0), z_s, create_graph=True)
     (expected,) = torch.autograd.grad(plain.square().sum(), z_s)
     torch.testing.assert_close(product, expected, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-8), ("mixed", 1e-6)])
+@pytest.mark.parametrize("fit", [bures.LinearMap.fit, bures.NystroemMap.fit, bures.RandomFourierMap.fit])
+def test_moments_on_the_device_agree_with_the_cpu(fit, precision, tolerance, tmp_path):
+    xs, ys, xt, p_t = make_batch(torch.float32)
+    options = {bures.NystroemMap.fit: {"n_landmarks": 20}, bures.RandomFourierMap.fit: {"n_features": 20}}.get(fit, {})
+    phi = fit(xs, xt, **options)
+    label_map = bures.NystroemMap.fit(p_t, n_landmarks=10)
+
+    def both(feature_map, *batch):
+        m_s = bures.ConditionalMoments(feature_map, 4, precision=precision).update(*batch[:2])
+        m_t = bures.ConditionalMoments(feature_map, 4, precision=precision, labels="soft", label_map=label_map)
+        return m_s, m_t.update(*batch[2:])
+
+    on_cpu = both(phi, xs, ys, xt, p_t)
+    on_gpu = both(phi.to("cuda"), *(part.cuda() for part in (xs, ys, xt, p_t)))
+    from_host = both(phi.to("cuda"), xs, ys, xt, p_t)
+    for metric in ("ckb", "ckw", "kernel_bures", "mmd"):
+        expected = on_cpu[0].measure(on_cpu[1], metric)
+        for m_s, m_t in (on_gpu, from_host):
+            assert m_s.scatter.xx.is_cuda
+            found = m_s.measure(m_t, metric)
+            assert abs(found.squared_distance - expected.squared_distance) <= tolerance * (
+                expected.trace_s + expected.trace_t
+            )
+    loaded = bures.ConditionalMoments.load(on_gpu[0].save(tmp_path / "m.safetensors"), phi)
+    assert loaded.ckb(on_cpu[1]) == pytest.approx(on_cpu[0].ckb(on_cpu[1]), abs=10 * tolerance)
+    assert (on_cpu[0] + on_gpu[0]).n_samples == 100
+    with pytest.raises(ValueError, match="make both with a map on one device"):
+        on_cpu[0].ckb(on_gpu[1])

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="module", autouse=True)
 def no_example_is_left_out():
     scripts = {path.stem for path in (ROOT / "examples").glob("[!_]*.py")}
-    assert scripts == {"complexity", "conditional_shift", "convergence", "training_loop"}, (
+    assert scripts == {"complexity", "conditional_shift", "convergence", "moments", "training_loop"}, (
         "a new example needs a test here"
     )
 
@@ -72,6 +72,17 @@ def test_complexity(tmp_path):
     assert printed.count("value + gradient") == len(exponents) // 2
     # Times on a shared machine are rough: that every cost grows is all that is asserted of them.
     assert all(fit["exponent"] > 0 for fit in exponents)
+
+
+def test_moments(tmp_path):
+    printed = run_example("moments", tmp_path)
+    assert "random Fourier" in printed
+    assert (tmp_path / "moments.png").stat().st_size > 10_000
+    results = read_manifest(tmp_path)["results"]
+    for name, values in results["against_D"].items():
+        assert values["error"][-1] < 0.3 * values["error"][0], name
+    for values in results["against_n"].values():
+        assert all(error <= bound for error, bound in zip(values["error"], values["bound"], strict=True))
 
 
 def test_training_loop(tmp_path):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bures import data
+    from bures.feature_maps import LinearMap, NystroemMap, RandomFourierMap
     from bures.losses import BuresLoss, CKBLoss, CKWLoss, ClassMeansLoss, KernelBuresLoss, MMDLoss
     from bures.metrics import (
         Explanation,
@@ -22,16 +23,22 @@ if TYPE_CHECKING:
         kernel_bures,
         mmd,
     )
+    from bures.moments import ConditionalMoments, MomentDistance
 
 __all__ = [
     "BuresLoss",
     "CKBLoss",
     "CKWLoss",
     "ClassMeansLoss",
+    "ConditionalMoments",
     "Explanation",
     "KernelBuresLoss",
+    "LinearMap",
     "MMDLoss",
     "MissingClassWarning",
+    "MomentDistance",
+    "NystroemMap",
+    "RandomFourierMap",
     "bures",
     "bures_covariance",
     "ckb",
@@ -45,6 +52,8 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {name: "bures.losses" if name.endswith("Loss") else "bures.metrics" for name in __all__ if name != "data"}
+_HOMES |= dict.fromkeys(("LinearMap", "NystroemMap", "RandomFourierMap"), "bures.feature_maps")
+_HOMES |= dict.fromkeys(("ConditionalMoments", "MomentDistance"), "bures.moments")
 
 
 def __getattr__(name: str) -> Any:

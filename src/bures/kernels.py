@@ -26,6 +26,7 @@ __all__ = [
     "Kernel",
     "check_bandwidth",
     "check_kernel",
+    "common_frame",
     "evaluate_callable",
     "gram_blocks",
     "median",
@@ -135,15 +136,19 @@ def standardise(xs: Tensor, xt: Tensor, *, shift: bool = True) -> tuple[Tensor, 
     Shift and scale are constants of the graph: the distances do not depend on the first, and the caller puts the
     second back.
     """
-    pooled = torch.cat([xs.detach(), xt.detach()])
+    centre, scale = common_frame(torch.cat([xs.detach(), xt.detach()]), shift=shift)
+    return xs / scale - centre, xt / scale - centre, scale
+
+
+def common_frame(pooled: Tensor, *, shift: bool = True) -> tuple[Tensor, Tensor]:
+    """The mean (d,) of a sample, in units of a power of two, and this power: where `standardise` moves samples to."""
     largest = pooled.abs().amax()
     scale = torch.where(largest > 0, torch.exp2(torch.floor(torch.log2(largest))), torch.ones_like(largest))
     if not shift:
-        return xs / scale, xt / scale, scale
+        return torch.zeros_like(pooled[0]), scale
     pooled = pooled / scale
     centre = pooled.mean(dim=0)
-    centre = centre + (pooled - centre).mean(dim=0)  # less the rounding of the mean: constant features become zero
-    return xs / scale - centre, xt / scale - centre, scale
+    return centre + (pooled - centre).mean(dim=0), scale  # less the rounding of the mean: constants become zero
 
 
 def squared_distances(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from bures.labels import Conditioning, Labels
 from bures.metrics._mmd import ONE_RKHS_RULES, squared_mean_difference
 from bures.metrics._problem import ConditionalProblem, conditional_problem
 
-__all__ = ["MissingClassWarning", "ckw", "class_mean_terms", "mean_term"]
+__all__ = ["MissingClassWarning", "ckw", "class_mean_terms", "mean_term", "warn_of_missing_classes"]
 
 
 class MissingClassWarning(UserWarning):
@@ -112,7 +113,7 @@ def ckw(
             prior=prior,
             bandwidth_rules=ONE_RKHS_RULES,
         )
-        _warn_of_missing_classes(problem)
+        _report_missing_classes(problem)
         return as_result(problem.terms().squared_distance + mean_term(problem), problem.tensor_call)
 
 
@@ -165,12 +166,18 @@ def _embedding_weights(kernel: LabelKernel, rows: Tensor, eps: Tensor) -> Tensor
     return q * solved
 
 
-def _warn_of_missing_classes(problem: ConditionalProblem) -> None:
+def _report_missing_classes(problem: ConditionalProblem) -> None:
     if problem.source.labels.n_classes is None or problem.prior is not None or not checks_values():
         return  # without classes none is missing, and a prior has seen to it that none is
     frequency_s = problem.source.weights @ problem.source.labels.membership()
     frequency_t = problem.target.weights @ problem.target.labels.membership()
-    names = problem.source.labels.class_names()
+    warn_of_missing_classes(frequency_s, frequency_t, problem.source.labels.class_names(), stacklevel=4)
+
+
+def warn_of_missing_classes(
+    frequency_s: Tensor, frequency_t: Tensor, names: Sequence[object], *, stacklevel: int
+) -> None:
+    """Warn of classes that have a positive frequency (K,) in one domain only."""
     parts = []
     for domain, own, other in (("source", frequency_s, frequency_t), ("target", frequency_t, frequency_s)):
         missing = ((own <= 0) & (other > 0)).nonzero().flatten().tolist()
@@ -179,4 +186,4 @@ def _warn_of_missing_classes(problem: ConditionalProblem) -> None:
             parts.append(f"class {listed} from the {domain}")
     if parts:
         message = f"missing: {' and '.join(parts)}; the means of such classes are left out of the distance"
-        warnings.warn(message, MissingClassWarning, stacklevel=3)
+        warnings.warn(message, MissingClassWarning, stacklevel=stacklevel)

@@ -1,0 +1,131 @@
+"""Samples too many for memory, read from files chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bures.feature_maps._base import check_count
+
+__all__ = ["read_chunks"]
+
+Pair = tuple[NDArray[Any], NDArray[Any]]
+
+
+def read_chunks(
+    x: str | Path, y: str | Path | Sequence[str] | NDArray[Any] = "label", *, chunk: int = 65536, start: int = 0
+) -> Iterator[Pair]:
+    """Chunks of features and labels from a file, without reading more than one at a time.
+
+    Parameters
+    ----------
+    x : path
+        ``.npy``: an array (n, d), memory-mapped. ``.parquet``: a table whose columns are the features, but for those
+        that `y` names.
+    y : path, array, str or sequence of str, optional
+        For ``.npy``: the labels, (n,) or (n, K), as an array or as the path of another ``.npy`` file. For ``.parquet``:
+        the name of the label column, or the names of K columns of probabilities.
+    chunk : int, optional
+        Rows in a chunk.
+    start : int, optional
+        Rows to skip: `ConditionalMoments.n_samples`, to go on after an interruption.
+
+    Yields
+    ------
+    tuple of array
+        Features (c, d) and labels (c,) or (c, K).
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from bures.moments import read_chunks
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "x.npy")
+    ...     np.save(path, np.zeros((10, 3)))
+    ...     [len(x) for x, y in read_chunks(path, np.zeros(10, dtype=int), chunk=4)]
+    [4, 4, 2]
+    """
+    path = Path(x)
+    check_count("chunk", chunk)
+    if isinstance(start, bool) or not isinstance(start, (int, np.integer)) or start < 0:
+        raise ValueError(f"start={start!r} is not accepted; accepted is a number of rows, 0 or more")
+    if not path.is_file():
+        raise FileNotFoundError(f"x={str(path)!r} {'is a folder' if path.is_dir() else 'does not exist'}")
+    readers = {".npy": _npy_chunks, ".parquet": _parquet_chunks}
+    if path.suffix.lower() not in readers:
+        raise ValueError(f"x={str(path)!r} has an unknown format; accepted are files {', '.join(readers)}")
+    return readers[path.suffix.lower()](path, y, int(chunk), int(start))
+
+
+def _npy_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair]:
+    features = _memory_map(path)
+    labels = y if isinstance(y, np.ndarray) else _memory_map(Path(y))
+    if len(features) != len(labels):
+        raise ValueError(f"{path} has {len(features)} rows but y has {len(labels)}; there must be one label per row")
+    for row in range(start, len(features), chunk):
+        # Copied out of the map: the pages of what was read can be dropped.
+        yield np.array(features[row : row + chunk]), np.array(labels[row : row + chunk])
+
+
+def _memory_map(path: Path) -> NDArray[Any]:
+    if path.suffix.lower() != ".npy" or not path.is_file():
+        raise FileNotFoundError(f"y={str(path)!r} is no .npy file; beside .npy features, y is an array or such a file")
+    try:
+        loaded: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as .npy: {error}") from error
+    return loaded
+
+
+def _parquet_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(f"reading {path} needs pyarrow; install the extra: pip install 'bures[parquet]'") from error
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path} cannot be read as .parquet: {error}") from error
+    with file:
+        names = list(file.schema_arrow.names)
+        label_columns = [y] if isinstance(y, str) else list(y)
+        missing = [name for name in label_columns if name not in names]
+        if missing:
+            listed = ", ".join(repr(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
+            raise ValueError(f"y names the column {missing[0]!r}, which is not in {path}; it holds {listed}")
+        feature_columns = [name for name in names if name not in label_columns]
+        groups, skip = _groups_from(file, start)
+        for batch in file.iter_batches(batch_size=chunk, row_groups=groups):
+            rows = batch.slice(skip)
+            skip = max(0, skip - len(batch))
+            if len(rows):
+                yield _columns(rows, feature_columns), _labels(rows, label_columns, isinstance(y, str))
+
+
+def _groups_from(file: Any, start: int) -> tuple[list[int], int]:
+    """Row groups that hold rows from ``start`` on, and how many rows of the first to skip."""
+    groups = list(range(file.metadata.num_row_groups))
+    while groups and start >= file.metadata.row_group(groups[0]).num_rows:
+        start -= file.metadata.row_group(groups.pop(0)).num_rows
+    return groups, start
+
+
+def _columns(batch: Any, names: list[str]) -> NDArray[Any]:
+    columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
+    for name, column in zip(names, columns, strict=True):
+        if column.dtype.kind not in "biuf":
+            raise ValueError(f"column {name!r} is not numeric (dtype {column.dtype}); accepted are numeric features")
+    return np.column_stack(columns)
+
+
+def _labels(batch: Any, names: list[str], is_vector: bool) -> NDArray[Any]:
+    if is_vector:
+        labels: NDArray[Any] = batch.column(names[0]).to_numpy(zero_copy_only=False)
+        return labels
+    return _columns(batch, names)
