@@ -293,6 +293,8 @@ class _Session:
         first, length = self.setting.data.first_step, self.setting.data.steps_per_epoch
         if first >= self.module.n_steps:  # only the end was missing
             assert self.state is not None
+            if self.setting.recipe.precision == "64-true":  # as the trainer would have done
+                self.module.double()
             restore(None, self.module, self.state)
             return
         callbacks: list[L.Callback] = [_Placement(self), self.recorder, self.checkpointer, _NextEpoch()]

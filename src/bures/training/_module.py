@@ -82,11 +82,11 @@ class AdaptationModule(L.LightningModule):
 
     def _forward(self, step: Step) -> Batch:
         generator = self._step_generator(step.number, step.x_s.device)
-        x_s = self.inputs.training(step.x_s, generator)
+        x_s = self.inputs.training(step.x_s, generator).to(self.dtype)
         if not self.method.needs_target:
             z_s, logits_s = self.network(x_s)
             return Batch(z_s, logits_s, step.y_s, z_s[:0], logits_s[:0])
-        x_t = self.inputs.training(step.x_t, generator)
+        x_t = self.inputs.training(step.x_t, generator).to(self.dtype)
         if self.recipe.joint_forward:
             z, logits = self.network(torch.cat([x_s, x_t]))
             n = len(x_s)

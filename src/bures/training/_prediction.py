@@ -56,7 +56,7 @@ def predict_samples(
     parts = []
     with evaluation_mode(network):
         for x in batches(samples, _device(network), batch_size, n_workers):
-            z, logits = network(inputs.evaluation(x))
+            z, logits = network(inputs.evaluation(x).to(_dtype(network)))
             parts.append((z.float(), logits.float().softmax(dim=1)))
     features, probabilities = zip(*parts, strict=True)
     return Predictions(torch.cat(features).cpu(), torch.cat(probabilities).cpu())
@@ -72,7 +72,7 @@ def with_target_statistics(network: Network, samples: Samples, inputs: Inputs, *
     adapted = copy.deepcopy(network)
     # A last batch of one sample has no variance; it joins the one before.
     stream = batches(samples, _device(network), BATCH, n_workers, join_last=True)
-    adapt_batchnorm(adapted, (inputs.evaluation(x) for x in stream))
+    adapt_batchnorm(adapted, (inputs.evaluation(x).to(_dtype(network)) for x in stream))
     return adapted
 
 
@@ -101,3 +101,7 @@ def batches(
 
 def _device(network: nn.Module) -> torch.device:
     return next(network.parameters()).device
+
+
+def _dtype(network: nn.Module) -> torch.dtype:
+    return next(network.parameters()).dtype
