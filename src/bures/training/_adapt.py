@@ -14,6 +14,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 
 from bures.data import Domain, HiddenLabels, ImageFiles, align_classes
@@ -26,6 +27,7 @@ from bures.training._batches import PairData
 from bures.training._checkpoint import load_checkpoint
 from bures.training._checkpointer import Checkpointer, StoppedBySignal, restore
 from bures.training._evaluation import Evaluator
+from bures.training._gather import world_size
 from bures.training._inputs import Inputs
 from bures.training._module import AdaptationModule
 from bures.training._progress import RichProgress
@@ -139,7 +141,9 @@ def adapt(
     folder = RunFolder(output)
     with _quiet():
         setting = _prepare(source, target, evaluation, recipe, partial, in_memory, n_workers, progress)
-        state = _start(folder, setting, resume, origin)
+        _check_devices(setting, devices, strategy, sync_batchnorm)
+        leads = devices == 1 or rank_zero_only.rank == 0  # of several processes one writes the run folder
+        state = _start(folder, setting, resume, origin) if leads or resume else None
         if state == "finished":
             return Run(folder.path, folder.read_manifest())
         session = _Session(folder, setting, checkpoint_every, state if isinstance(state, dict) else None, progress)
@@ -149,16 +153,20 @@ def adapt(
             "strategy": strategy,
             "sync_batchnorm": sync_batchnorm,
         }
-        _check_devices(setting, devices, sync_batchnorm)
         try:
             session.fit(trainer_options)
         except StoppedBySignal as stop:
             session.write_status("stopped", str(stop))
             raise
         except TrainingError as error:
-            session.write_status("failed", str(error))
+            if leads:
+                session.write_status("failed", str(error))
             raise
-        return session.finish()
+        if leads:
+            session.finish()
+        if world_size() > 1:
+            torch.distributed.barrier()  # the others read what the first has written
+        return Run(folder.path, folder.read_manifest())
 
 
 @dataclass
@@ -326,7 +334,7 @@ class _Session:
             )
             raise TrainingError(f"{error}; {rest}. A smaller lr or a gradient_clip may help") from error
 
-    def finish(self) -> Run:
+    def finish(self) -> None:
         """Evaluate the last network, and write what came of the run."""
         setting, network = self.setting, self.module.network
         evaluator, last = setting.evaluator, setting.batchnorm
@@ -352,7 +360,6 @@ class _Session:
             "seconds": self.recorder.rows[-1]["seconds"],
         }
         self.write_status("finished", None, outcome)
-        return Run(folder.path, folder.read_manifest())
 
     def write_status(self, status: str, reason: str | None, outcome: dict[str, Any] | None = None) -> None:
         """Bring the manifest up to date."""
@@ -391,9 +398,13 @@ def _source_classes(source: Domain) -> float:
     return float(torch.special.entr(frequencies).sum().exp())
 
 
-def _check_devices(setting: _Setting, devices: int, sync_batchnorm: bool) -> None:
+def _check_devices(setting: _Setting, devices: int, strategy: str, sync_batchnorm: bool) -> None:
     if devices <= 1:
         return
+    if any(name in strategy for name in ("spawn", "fork", "notebook")):
+        raise ValueError(
+            f"strategy={strategy!r} trains in processes that do not give back the state of a run; accepted is 'ddp'"
+        )
     if setting.recipe.batch_size < 2 * devices:
         raise ValueError(
             f"batch_size={setting.recipe.batch_size} is too small for {devices} devices; it is that of all of them "

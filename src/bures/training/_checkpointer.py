@@ -112,7 +112,7 @@ class Checkpointer(L.Callback):
         due = always or self._signal is not None or time.monotonic() - self._last >= self.every
         if due and trainer.is_global_zero:
             self._save(trainer, module)
-        if self._signal is not None:
+        if self._signal is not None and trainer.is_global_zero:  # the others lose their leader and end
             raise StoppedBySignal(self._signal, module.steps_done)
 
     def _save(self, trainer: L.Trainer, module: AdaptationModule) -> None:
