@@ -116,7 +116,7 @@ class Checkpointer(L.Callback):
             raise StoppedBySignal(self._signal, module.steps_done)
 
     def _save(self, trainer: L.Trainer, module: AdaptationModule) -> None:
-        module.record.check_finite()  # a checkpoint is always one that training can go on from
+        module.check_finite()  # a checkpoint is always one that training can go on from
         try:
             save_checkpoint(self.folder.checkpoint, self._state(trainer, module), self.fingerprint)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError

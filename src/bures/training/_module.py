@@ -17,7 +17,7 @@ from bures.training._gather import gather_rows, world_size
 from bures.training._inputs import Inputs
 from bures.training._plan import derive_seed
 from bures.training._recipe import Recipe
-from bures.training._record import StepRecord
+from bures.training._record import NonFiniteLossError, StepRecord
 
 __all__ = ["AdaptationModule"]
 
@@ -108,6 +108,13 @@ class AdaptationModule(L.LightningModule):
         # Every device has its part of the batch, or nothing at all where the method needs no target.
         counts = [len(part) for part in torch.empty(self.recipe.batch_size).tensor_split(world_size())]
         return Batch(*(gather_rows(part, counts if len(part) else [0] * len(counts)) for part in wide))
+
+    def check_finite(self) -> None:
+        """Raise unless the losses of all steps and the weights they led to are finite; waits for the device."""
+        self.record.check_finite()
+        values = [*self.network.state_dict().values(), *self.method.state_dict().values()]
+        if not bool(torch.stack([value.isfinite().all() for value in values]).all()):
+            raise NonFiniteLossError(self.steps_done - 1, ("the gradient",))  # of a loss that is finite
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """The recipe's optimiser and schedule, over the parameters of the network and of the method."""
