@@ -6,7 +6,7 @@ import logging
 import math
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -155,15 +155,20 @@ def adapt(
         }
         try:
             session.fit(trainer_options)
+            if leads:
+                session.finish()
         except StoppedBySignal as stop:
-            session.write_status("stopped", str(stop))
+            session.note_end("stopped", stop)
             raise
         except TrainingError as error:
             if leads:
-                session.write_status("failed", str(error))
+                session.note_end("failed", error)
             raise
-        if leads:
-            session.finish()
+        except OSError as error:
+            failure = TrainingError(f"the run cannot go on ({error}); {session.kept}. Mend this and resume the run")
+            if leads:
+                session.note_end("failed", failure)
+            raise failure from error
         if world_size() > 1:
             torch.distributed.barrier()  # the others read what the first has written
         return Run(folder.path, folder.read_manifest())
@@ -326,13 +331,15 @@ class _Session:
         try:
             trainer.fit(self.module, datamodule=self.setting.data)
         except NonFiniteLossError as error:
-            kept = self.checkpointer.saved_step
-            rest = (
-                "no checkpoint was written yet"
-                if kept is None
-                else f"the last good checkpoint is that of step {kept}, {self.folder.checkpoint}"
-            )
-            raise TrainingError(f"{error}; {rest}. A smaller lr or a gradient_clip may help") from error
+            raise TrainingError(f"{error}; {self.kept}. A smaller lr or a gradient_clip may help") from error
+
+    @property
+    def kept(self) -> str:
+        """Which checkpoint there is, in words."""
+        step = self.checkpointer.saved_step
+        if step is None:
+            return "no checkpoint was written yet"
+        return f"the last good checkpoint is that of step {step}, {self.folder.checkpoint}"
 
     def finish(self) -> None:
         """Evaluate the last network, and write what came of the run."""
@@ -360,6 +367,11 @@ class _Session:
             "seconds": self.recorder.rows[-1]["seconds"],
         }
         self.write_status("finished", None, outcome)
+
+    def note_end(self, status: str, reason: Exception) -> None:
+        """Bring the manifest up to date where that is possible: on a full disk it is not, and the reason matters more."""
+        with suppress(OSError):
+            self.write_status(status, str(reason))
 
     def write_status(self, status: str, reason: str | None, outcome: dict[str, Any] | None = None) -> None:
         """Bring the manifest up to date."""
