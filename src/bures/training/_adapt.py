@@ -24,7 +24,7 @@ from bures.networks._batchnorm import adaptable_layers
 from bures.provenance import command_line, hardware, versions
 from bures.training._assembly import NetworkSpec, assemble, fit_samples
 from bures.training._batches import PairData
-from bures.training._checkpoint import load_checkpoint
+from bures.training._checkpoint import compare, load_checkpoint
 from bures.training._checkpointer import Checkpointer, StoppedBySignal, restore
 from bures.training._evaluation import Evaluator
 from bures.training._gather import world_size
@@ -196,9 +196,13 @@ class _Setting:
     @property
     def fingerprint(self) -> dict[str, Any]:
         """What decides the training: a checkpoint fits where all of it is the same."""
-        options = {f"options.{name}": value for name, value in self.recipe.options.items()}
-        plain = {name: value for name, value in self.recipe.to_dict().items() if name not in ("options", "weights")}
-        return {**plain, **options, **{f"data.{side}": value for side, value in self.checksums.items()}}
+        return _fingerprint(self.recipe.to_dict(), self.checksums)
+
+
+def _fingerprint(recipe: Mapping[str, Any], checksums: Mapping[str, str]) -> dict[str, Any]:
+    options = {f"options.{name}": value for name, value in recipe["options"].items()}
+    plain = {name: value for name, value in recipe.items() if name not in ("options", "weights")}
+    return {**plain, **options, **{f"data.{side}": value for side, value in checksums.items()}}
 
 
 def _prepare(
@@ -230,7 +234,7 @@ def _prepare(
     masked = target.hide_labels()[0] if target.labels is not None else target
     evaluator = Evaluator(evaluation, hidden, masked, inputs, n_workers=n_workers or 0)
     data = PairData(source, masked, recipe, n_workers)
-    checksums = {"source": checksum(source), "target": checksum(masked)}
+    checksums = {"source": checksum(source), "target": checksum(masked), "evaluation": checksum(evaluation)}
     return _Setting(recipe, spec, network, inputs, method, source, masked, evaluator, data, checksums)
 
 
@@ -253,6 +257,8 @@ def _start(
         if manifest["status"] == "finished":
             return "finished"
         if not folder.checkpoint.is_file():
+            there = {side: manifest["data"][side]["checksum"] for side in setting.checksums}
+            compare(folder.manifest, _fingerprint(manifest["recipe"], there), setting.fingerprint)
             return None
         return load_checkpoint(folder.checkpoint, setting.fingerprint)
     folder.create()
@@ -267,7 +273,7 @@ def _start(
             "data": {
                 "source": _described(setting.source, setting.checksums["source"]),
                 "target": _described(setting.target, setting.checksums["target"]),
-                "evaluation": _described(setting.evaluator.domain, checksum(setting.evaluator.domain)),
+                "evaluation": _described(setting.evaluator.domain, setting.checksums["evaluation"]),
                 "origin": dict(origin or {}),
             },
             "versions": versions(),
