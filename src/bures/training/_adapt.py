@@ -143,7 +143,7 @@ def adapt(
         setting = _prepare(source, target, evaluation, recipe, partial, in_memory, n_workers, progress)
         _check_devices(setting, devices, strategy, sync_batchnorm)
         leads = devices == 1 or rank_zero_only.rank == 0  # of several processes one writes the run folder
-        state = _start(folder, setting, resume, origin) if leads or resume else None
+        state = _start(folder, setting, resume, origin, leads) if leads or resume else None
         if state == "finished":
             return Run(folder.path, folder.read_manifest())
         session = _Session(folder, setting, checkpoint_every, state if isinstance(state, dict) else None, progress)
@@ -249,20 +249,25 @@ def _stored(domain: Domain, spec: NetworkSpec, in_memory: bool | None, progress:
 
 
 def _start(
-    folder: RunFolder, setting: _Setting, resume: bool, origin: Mapping[str, Any] | None
+    folder: RunFolder, setting: _Setting, resume: bool, origin: Mapping[str, Any] | None, leads: bool
 ) -> dict[str, Any] | str | None:
     """Begin a run folder or open one: the state of its checkpoint, None without one, or "finished"."""
     if resume:
         manifest = folder.read_manifest()
         if manifest["status"] == "finished":
             return "finished"
-        if not folder.checkpoint.is_file():
+        state = None
+        if folder.checkpoint.is_file():
+            state = load_checkpoint(folder.checkpoint, setting.fingerprint)
+        else:
             there = {side: manifest["data"][side]["checksum"] for side in setting.checksums}
             compare(folder.manifest, _fingerprint(manifest["recipe"], there), setting.fingerprint)
-            return None
-        return load_checkpoint(folder.checkpoint, setting.fingerprint)
+        if leads:
+            folder.remove_partial_files()
+            if not folder.recipe.is_file():
+                setting.recipe.save(folder.recipe)
+        return state
     folder.create()
-    setting.recipe.save(folder.recipe)
     folder.write_manifest(
         {
             "status": "running",
@@ -279,6 +284,7 @@ def _start(
             "versions": versions(),
         }
     )
+    setting.recipe.save(folder.recipe)  # after the manifest, which makes the folder a run that can be resumed
     return None
 
 
