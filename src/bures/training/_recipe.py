@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import files
@@ -138,13 +139,16 @@ class Recipe:
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown; accepted are {', '.join(choices)}")
-        if not isinstance(self.epoch, int) and self.epoch not in EPOCHS:
+        if self.epoch not in EPOCHS:
             object.__setattr__(self, "epoch", _read_epoch(self.epoch))
         if not isinstance(self.options, Mapping):
             raise ValueError(f"options={self.options!r} is no mapping; accepted are names and values")
         object.__setattr__(self, "options", {key: _number(value) for key, value in self.options.items()})
         self._check_ranges()
-        make_method(self.method, **self.options)
+        try:
+            make_method(self.method, **self.options)
+        except TypeError as error:  # a number that is none, a name that is none
+            raise ValueError(f"options={self.options!r} does not fit method {self.method!r}: {error}") from error
 
     def _check_ranges(self) -> None:
         for name in ("lr", "backbone_factor", "head_factor", "gradient_clip"):
@@ -171,10 +175,9 @@ class Recipe:
         Options of the former method that a new one does not have are dropped.
         """
         known = {item.name for item in fields(self)}
-        options = dict(changes.get("options", self.options))
-        if "method" in changes:
-            kept = method_options(changes["method"])
-            options = {name: value for name, value in options.items() if name in kept}
+        kept = method_options(changes.get("method", self.method))
+        options = {name: value for name, value in self.options.items() if name in kept}
+        options = dict(changes.get("options", options))
         plain: dict[str, Any] = {}
         for name, value in changes.items():
             first, _, option = name.partition(".")
@@ -280,10 +283,10 @@ def _read(name: str, value: Any, kind: str) -> Any:
             raise ValueError(f"{name}={value!r} is no text; accepted is {accepted}")
         return value
     number = _number(value)
-    if isinstance(number, bool) or not isinstance(number, (int, float)):
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or abs(number) > sys.float_info.max:
         raise ValueError(f"{name}={value!r} is no number; accepted is {accepted}")
     if kind.startswith("int"):
-        if number != int(number):
+        if number != number or number != int(number):
             raise ValueError(f"{name}={value!r} is not whole; accepted is {accepted}")
         return int(number)
     return float(number)
