@@ -274,6 +274,7 @@ def _start(
             "command": command_line(),
             "recipe": setting.recipe.to_dict(),
             "seed": setting.recipe.seed,
+            "trains_on_target_labels": setting.method.trains_on_target,  # the upper bound is marked as such
             "network": setting.spec.to_dict(),
             "data": {
                 "source": _described(setting.source, setting.checksums["source"]),
