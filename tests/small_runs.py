@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from bures.data import Domain, TensorSamples
@@ -193,6 +194,27 @@ def context():
     forking = multiprocessing.get_context("forkserver")
     forking.set_forkserver_preload(["bures.training", "small_runs"])
     return forking
+
+
+def in_processes(function, n, folder, *args):
+    """What ``function(*args)`` returns in each of n processes that can talk to each other (gloo)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    processes = [context().Process(target=_in_group, args=(rank, n, folder, function, args)) for rank in range(n)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * n
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(n)]
+
+
+def _in_group(rank, n, folder, function, args):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=n)
+    try:
+        torch.save(function(*args), folder / f"{rank}.pt")
+    finally:
+        dist.destroy_process_group()
 
 
 def outcome(folder):
