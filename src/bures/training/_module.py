@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
-from bures.methods import Batch, Method
+from bures.methods import Batch, Method, Objective
 from bures.networks import Network
 from bures.training._batches import Step
 from bures.training._gather import gather_rows, world_size
@@ -66,7 +66,7 @@ class AdaptationModule(L.LightningModule):
         torch.manual_seed(derive_seed(self.recipe.seed, "step", step.number, self.global_rank))
         batch = self._global_batch(self._forward(step))
         cross_entropy = F.cross_entropy(batch.logits_s, batch.y_s, label_smoothing=self.recipe.label_smoothing)
-        objective = self.method(batch, step.number / self.steps_per_epoch)
+        objective = self._objective(batch, step.number)
         loss: Tensor = cross_entropy + objective.total
         with torch.no_grad():
             right = (batch.logits_s.argmax(dim=1) == batch.y_s).float().mean()
@@ -79,6 +79,15 @@ class AdaptationModule(L.LightningModule):
         if loss.device.type == "cpu" or step.number % CHECK_EVERY == 0:
             self.record.check_finite()
         return loss
+
+    def _objective(self, batch: Batch, number: int) -> Objective:
+        try:
+            objective: Objective = self.method(batch, number / self.steps_per_epoch)
+        except (ValueError, RuntimeError) as error:  # distances refuse samples that are not finite
+            if all(bool(part.isfinite().all()) for part in batch):
+                raise
+            raise NonFiniteLossError(number, ("the output of the network",)) from error
+        return objective
 
     def _forward(self, step: Step) -> Batch:
         generator = self._step_generator(step.number, step.x_s.device)
