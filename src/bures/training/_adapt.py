@@ -142,7 +142,8 @@ def adapt(
     with _quiet():
         setting = _prepare(source, target, evaluation, recipe, partial, in_memory, n_workers, progress)
         _check_devices(setting, devices, strategy, sync_batchnorm)
-        leads = devices == 1 or rank_zero_only.rank == 0  # of several processes one writes the run folder
+        # Of several processes one writes the run folder.
+        leads = devices == 1 or rank_zero_only.rank == 0  # type: ignore[attr-defined]
         state = _start(folder, setting, resume, origin, leads) if leads or resume else None
         if state == "finished":
             return Run(folder.path, folder.read_manifest())
@@ -382,7 +383,7 @@ class _Session:
         self.write_status("finished", None, outcome)
 
     def note_end(self, status: str, reason: Exception) -> None:
-        """Bring the manifest up to date where that is possible: on a full disk it is not, and the reason matters more."""
+        """Bring the manifest up to date where that is possible: on a full disk it is not, and the reason matters."""
         with suppress(OSError):
             self.write_status(status, str(reason))
 
