@@ -1,7 +1,7 @@
 """Trainings of a second for the tests of the trainer, also in processes of their own that can be killed.
 
-A process is told to stop at a named place: `Trap("bures.training._module", "AdaptationModule.training_step", 3, "kill")`
-kills it with SIGKILL when the function is called for the third time.
+A process is told to stop at a named place: ``Trap("bures.training._adapt", "_Session.finish", 1, "kill")`` kills it
+with SIGKILL when the function is called for the first time.
 """
 
 import csv
@@ -43,9 +43,7 @@ def vectors(n, *, seed, name="vectors", classes=4, d=6, shift=0.0, labelled=True
     centres = 3 * torch.randn(classes, d, generator=torch.Generator().manual_seed(7))
     labels = torch.arange(n) % classes
     noise = torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
-    return Domain(
-        name, TensorSamples(centres[labels] + noise + shift), CLASSES[:classes], labels if labelled else None
-    )
+    return Domain(name, TensorSamples(centres[labels] + noise + shift), CLASSES[:classes], labels if labelled else None)
 
 
 class NoisyMeans(Term):

@@ -19,7 +19,7 @@ def test_a_pass_uses_each_sample_at_most_once_and_all_but_the_rest(size, seed, n
     used = torch.cat([plan.indices(step) for step in steps])
     assert all(len(plan.indices(step)) == batch_size for step in steps)
     assert len(used.unique()) == len(used) == n - n % batch_size
-    assert 0 <= int(used.min())
+    assert int(used.min()) >= 0
     assert int(used.max()) < n
 
 
@@ -71,12 +71,16 @@ def test_plain_sampling_keeps_the_frequencies_of_the_classes():
 
 
 def test_a_batch_larger_than_the_data_is_refused():
-    with pytest.raises(ValueError, match=r"batch_size=11 is larger than the domain of 10 samples; accepted is up to 10"):
+    with pytest.raises(
+        ValueError, match=r"batch_size=11 is larger than the domain of 10 samples; accepted is up to 10"
+    ):
         SamplePlan(10, 11, seed=0)
     assert sorted(SamplePlan(10, 10, seed=0).indices(3).tolist()) == list(range(10))
 
 
-@given(st.lists(st.integers(0, 2**40) | st.text(max_size=5), max_size=4), st.lists(st.integers() | st.text(), max_size=4))
+@given(
+    st.lists(st.integers(0, 2**40) | st.text(max_size=5), max_size=4), st.lists(st.integers() | st.text(), max_size=4)
+)
 def test_seeds_of_different_purposes_differ(parts, others):
     assert 0 <= derive_seed(*parts) < 2**56
     torch.Generator().manual_seed(derive_seed(*parts))

@@ -1,6 +1,6 @@
 """Interruptions of every kind: what is resumed ends as if it had never been stopped, bit by bit.
 
-Processes are real and are killed for real. The first step of a run is step 0; checkpoints count the steps that are done.
+Processes are real and are killed for real. Steps count from 0; a checkpoint is that of the number of steps done.
 """
 
 import json
@@ -345,7 +345,7 @@ def test_a_finished_run_is_returned_unchanged(tmp_path):
 
 
 def test_a_folder_that_is_no_run_cannot_be_resumed(tmp_path):
-    with pytest.raises(FileNotFoundError, match="is no run folder: manifest.json is missing"):
+    with pytest.raises(FileNotFoundError, match=r"is no run folder: manifest\.json is missing"):
         run_here(tmp_path, "vectors", resume=True)
     with pytest.raises(FileNotFoundError, match="is no run folder"):
         run_here(tmp_path / "nowhere", "vectors", resume=True)
