@@ -14,6 +14,7 @@ import resource
 import signal
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,10 +22,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from bures import training
 from bures.data import Domain, TensorSamples
 from bures.methods import Method, Schedule, Term, method_names, register
-from bures.training import Recipe, StoppedBySignal, TrainingError, adapt
+from bures.training import Recipe, StoppedBySignal, TrainingError
 
+adapt = partial(training.adapt, accelerator="cpu")
 CLASSES = ("circle", "cross", "line", "point")
 
 
@@ -123,9 +126,10 @@ def _spring(action, marker, original, args):
         os.kill(os.getpid(), signal.SIGTERM)
     elif action == "int":
         os.kill(os.getpid(), signal.SIGINT)
-    elif action == "linger":  # long enough for a signal from outside
+    elif action == "wait":  # until something from outside has happened
         marker.touch()
-        time.sleep(0.1)
+        while marker.exists():
+            time.sleep(0.005)
     elif action == "half":  # args are those of torch.save: write half of the file and wait to be killed
         content, stream = args
         buffer = io.BytesIO()
@@ -145,7 +149,7 @@ def run_here(folder, name, **options):
     """A run of one of the recipes, in this process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return adapt(*domains(name), RECIPES[name], folder, accelerator="cpu", **options)
+        return adapt(*domains(name), RECIPES[name], folder, **options)
 
 
 def _run(folder, name, trap, marker, options):

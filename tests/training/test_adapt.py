@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from small_runs import CLASSES, SMALL, pictures, vectors
+from small_runs import CLASSES, SMALL, adapt, pictures, vectors
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from bures.data import Domain, TensorSamples
@@ -22,7 +22,6 @@ from bures.training import (
     RunFolder,
     Step,
     TrainingError,
-    adapt,
     assemble,
     load_model,
 )
@@ -72,7 +71,7 @@ def train(tmp_path):
         source = vectors(56, seed=1, name="here") if source is None else source
         target = vectors(50, seed=2, name="there", shift=0.5) if target is None else target
         recipe = Recipe(**{**SMALL, **changes})
-        return adapt(source, target, recipe, tmp_path / name, accelerator="cpu", **(call or {}))
+        return adapt(source, target, recipe, tmp_path / name, **(call or {}))
 
     return run
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from small_runs import CLASSES, SMALL, pictures, vectors
+from small_runs import CLASSES, SMALL, adapt, pictures, vectors
 
 from bures.data import Domain, ImageFiles, TensorSamples, align_classes, image_folder
-from bures.training import PairData, Recipe, adapt, load_model
+from bures.training import PairData, Recipe, load_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::bures.training.CollapseWarning")
 

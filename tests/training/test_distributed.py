@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from distributed_steps import parts, step_gradients
 from safetensors.torch import load_file
-from small_runs import in_processes, pictures
+from small_runs import adapt, in_processes, pictures
 
 from bures.methods import Batch, make_method
-from bures.training import Recipe, adapt
+from bures.training import Recipe
 
 METHODS = ["ckb", "ckb+mmd", "ckw", "entropy", "source", "kernel-bures"]
 
@@ -53,9 +53,9 @@ SCRIPT = """
     import warnings
 
     import torch
-    from small_runs import pictures
+    from small_runs import adapt, pictures
 
-    from bures.training import Recipe, adapt
+    from bures.training import Recipe
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -86,7 +86,7 @@ def test_a_run_on_two_devices_ends_like_a_run_on_one(method, tmp_path):
     network = {"network": "lenet", "norm": "none", "head": "linear", "precision": "64-true"}
     # SGD and not Adam, which does not care for the scale of the gradient.
     recipe = Recipe(method=method, epochs=2, batch_size=15, optimiser="sgd", lr=0.1, **network)
-    one = adapt(pictures(50, seed=1), pictures(46, seed=2, shift=30), recipe, tmp_path / "one", accelerator="cpu").path
+    one = adapt(pictures(50, seed=1), pictures(46, seed=2, shift=30), recipe, tmp_path / "one").path
     for name in ("model.safetensors", "best.safetensors"):
         weights, expected = load_file(two / name), load_file(one / name)
         assert weights.keys() == expected.keys()

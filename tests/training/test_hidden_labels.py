@@ -5,11 +5,11 @@ import types
 
 import pytest
 import torch
-from small_runs import CLASSES, SMALL, pictures, vectors
+from small_runs import CLASSES, SMALL, adapt, pictures, vectors
 from torch import Tensor
 
 from bures.data import Domain, HiddenLabels, TensorSamples
-from bures.training import AdaptationModule, Evaluator, PairData, Recipe, Step, adapt
+from bures.training import AdaptationModule, Evaluator, PairData, Recipe, Step
 
 pytestmark = pytest.mark.filterwarnings("ignore::bures.training.CollapseWarning")
 

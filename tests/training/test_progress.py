@@ -5,9 +5,9 @@ import re
 
 import pytest
 from rich.console import Console
-from small_runs import SMALL, vectors
+from small_runs import SMALL, adapt, vectors
 
-from bures.training import Recipe, TrainingError, adapt
+from bures.training import Recipe, TrainingError
 from bures.training import _adapt as module
 from bures.training import _progress as progress
 

@@ -11,9 +11,9 @@ import signal
 
 import pytest
 import torch
-from small_runs import RECIPES, STEPS_PER_EPOCH, Child, Trap, differences, domains, outcome, run_here, vectors
+from small_runs import RECIPES, STEPS_PER_EPOCH, Child, Trap, adapt, differences, domains, outcome, run_here, vectors
 
-from bures.training import CheckpointError, RunFolder, StoppedBySignal, TrainingError, adapt
+from bures.training import CheckpointError, RunFolder, StoppedBySignal, TrainingError
 from bures.training._checkpoint import load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore::bures.training.CollapseWarning")
@@ -158,9 +158,10 @@ def test_a_run_killed_again_and_again_still_ends_the_same(uninterrupted, tmp_pat
 
 def test_sigterm_from_outside_saves_and_stops(uninterrupted, tmp_path):
     folder = tmp_path / "run"
-    child = Child(folder, "sgd", Trap(*STEP, 2, "linger"), checkpoint_every=1e9)
+    child = Child(folder, "sgd", Trap(*STEP, 2, "wait"), checkpoint_every=1e9)
     child.wait_for_marker()
     os.kill(child.process.pid, signal.SIGTERM)
+    child.marker.unlink()
     assert child.wait() == 3
     assert child.message == "StoppedBySignal: stopped by SIGTERM after step 2; the state is saved"
     manifest = json.loads((folder / "manifest.json").read_text())
