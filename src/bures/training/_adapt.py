@@ -265,6 +265,8 @@ def _start(
             compare(folder.manifest, _fingerprint(manifest["recipe"], there), setting.fingerprint)
         if leads:
             folder.remove_partial_files()
+            manifest.pop("schema")
+            folder.write_manifest(manifest | {"status": "running", "reason": None})
             if not folder.recipe.is_file():
                 setting.recipe.save(folder.recipe)
         return state
