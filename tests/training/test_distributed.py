@@ -49,6 +49,8 @@ def test_loss_and_gradients_of_two_processes_are_those_of_one(batch_size, tmp_pa
 
 
 SCRIPT = """
+    import os
+    import signal
     import sys
     import warnings
 
@@ -57,32 +59,51 @@ SCRIPT = """
 
     from bures.training import Recipe
 
+    from bures.training import AdaptationModule
+
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    original = AdaptationModule.training_step
+
+    def training_step(module, step, number):
+        if step.number == 3 and "stop" in sys.argv[3]:  # SIGTERM, to one process or to both
+            if module.global_rank == 0 or "all" in sys.argv[3]:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return original(module, step, number)
+
+    AdaptationModule.training_step = training_step
     recipe = Recipe(method=sys.argv[2], network="lenet", epochs=2, batch_size=15, norm="none", head="linear",
                     precision="64-true", optimiser="sgd", lr=0.1)
     data = pictures(50, seed=1), pictures(46, seed=2, shift=30)
-    run = adapt(*data, recipe, sys.argv[1], devices=2, strategy="ddp", accelerator="cpu")
+    run = adapt(*data, recipe, sys.argv[1], devices=2, strategy="ddp", resume=sys.argv[3] == "resume")
     assert run.manifest["status"] == "finished"
 """
 
 
-def trained_in_two(folder, method):
+def trained_in_two(folder, method, task="train"):
     script = folder / "train.py"
     script.write_text(textwrap.dedent(SCRIPT))
     paths = [str(Path(__file__).parents[1]), *(path for path in sys.path if path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(script), str(folder / "two"), method]
+    command = [sys.executable, str(script), str(folder / "two"), method, task]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode == 0) == (not task.startswith("stop")), done.stderr
+    if task.startswith("stop"):
+        assert "StoppedBySignal: stopped by SIGTERM after step 4; the state is saved" in done.stderr
     return folder / "two"
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bures.training.CollapseWarning")
-@pytest.mark.parametrize("method", ["ckb+mmd", "source"])
-def test_a_run_on_two_devices_ends_like_a_run_on_one(method, tmp_path):
-    two = trained_in_two(tmp_path, method)
+@pytest.mark.parametrize(
+    ("method", "tasks"), [("ckb+mmd", "whole"), ("source", "whole"), ("ckb", "stop one"), ("ckb", "stop all")]
+)
+def test_a_run_on_two_devices_ends_like_a_run_on_one(method, tasks, tmp_path):
+    if tasks == "whole":
+        two = trained_in_two(tmp_path, method)
+    else:
+        trained_in_two(tmp_path, method, tasks)
+        two = trained_in_two(tmp_path, method, "resume")
     network = {"network": "lenet", "norm": "none", "head": "linear", "precision": "64-true"}
     # SGD and not Adam, which does not care for the scale of the gradient.
     recipe = Recipe(method=method, epochs=2, batch_size=15, optimiser="sgd", lr=0.1, **network)

@@ -8,10 +8,12 @@ import os
 import pickle
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from small_runs import RECIPES, STEPS_PER_EPOCH, Child, Trap, adapt, differences, domains, outcome, run_here, vectors
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from bures.training import CheckpointError, RunFolder, StoppedBySignal, TrainingError
 from bures.training._checkpoint import load_checkpoint, save_checkpoint
@@ -174,7 +176,7 @@ def test_sigterm_from_outside_saves_and_stops(uninterrupted, tmp_path):
 
 @pytest.mark.parametrize(
     ("action", "where", "call", "saved"),
-    [("int", STEP, 5, 5), ("term", EPOCH_END, 1, 3), ("term", STEP, 6, 6)],
+    [("int", STEP, 5, 5), ("term", STEP, 3, 3), ("term", EPOCH_END, 1, 3), ("term", STEP, 6, 6)],
 )
 def test_a_signal_in_a_step_or_an_evaluation_loses_nothing(action, where, call, saved, uninterrupted, tmp_path):
     folder = tmp_path / "run"
@@ -184,6 +186,32 @@ def test_a_signal_in_a_step_or_an_evaluation_loses_nothing(action, where, call, 
     assert checkpoint_step(folder) == saved
     assert Child(folder, "vectors", resume=True).wait() == 0
     assert differences(uninterrupted("vectors"), folder) == []
+
+
+def test_a_resumed_run_is_running_again(tmp_path):
+    folder = tmp_path / "run"
+    assert Child(folder, "vectors", Trap(*STEP, 2, "term")).wait() == 3
+    assert Child(folder, "vectors", Trap(*STEP, 2, "kill"), resume=True).wait() == -signal.SIGKILL
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["status"], manifest["reason"]) == ("running", None)
+
+
+@pytest.mark.parametrize(("where", "action", "code"), [(STEP, "term", 3), (EPOCH_SAVE, "kill", -signal.SIGKILL)])
+def test_tensorboard_shows_every_epoch_of_a_resumed_run_once(where, action, code, tmp_path):
+    folder = tmp_path / "run"
+    assert Child(folder, "vectors", Trap(*where, 1 if where is EPOCH_SAVE else 5, action)).wait() == code
+    assert Child(folder, "vectors", resume=True).wait() == 0
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    losses = [row["loss"] for row in json.loads((folder / "manifest.json").read_text())["epochs"]]
+    assert [event.step for event in events.Scalars("loss")] == [3, 6]
+    assert [event.value for event in events.Scalars("loss")] == pytest.approx(losses, rel=1e-6)
+
+
+def test_a_run_outside_of_the_main_thread_ends_too(uninterrupted, tmp_path):
+    # Only the main thread of a process may listen to signals.
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(run_here, tmp_path / "run", "vectors").result()
+    assert run.manifest["status"] == "finished"
 
 
 def test_handlers_of_signals_are_those_of_before(tmp_path):
