@@ -55,7 +55,7 @@ class EpochRecorder(L.Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate and write the row of the epoch."""
         assert isinstance(pl_module, AdaptationModule)
-        pl_module.record.check_finite()
+        pl_module.check_finite()
         means = pl_module.record.means()
         pl_module.record.reset()
         evaluation = self.evaluator.evaluate(pl_module.network, self.batchnorm)
