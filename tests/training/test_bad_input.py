@@ -142,13 +142,13 @@ def test_features_of_another_width_are_refused(tmp_path):
     message = r"source and target have samples of shapes \(6,\) and \(5,\); features of both .* same extractor"
     refused(tmp_path, message, target=vectors(50, seed=2, d=5))
     evaluation = vectors(50, seed=2, d=5)
-    refused(tmp_path, r"takes 6 features but samples have shape \(5,\)", call={"evaluation": evaluation})
+    refused(tmp_path, r"takes vectors of 6 features but the samples have 5", call={"evaluation": evaluation})
 
 
 def test_images_and_features_do_not_mix(tmp_path):
     refused(tmp_path, r"samples of shapes \(6,\) and \(1, 8, 8\)", target=pictures(50, seed=2))
     refused(tmp_path, r"samples of shapes \(1, 8, 8\) and \(6,\)", source=pictures(50, seed=2))
-    refused(tmp_path, r"takes 6 features but samples have shape", call={"evaluation": pictures(50, seed=2)})
+    refused(tmp_path, "takes vectors of 6 features but the samples are", call={"evaluation": pictures(50, seed=2)})
     refused(tmp_path, "network='lenet' takes images but the samples are feature vectors of length 6", network="lenet")
     images = {"source": pictures(50, seed=1), "target": pictures(50, seed=2)}
     refused(
@@ -159,7 +159,7 @@ def test_images_and_features_do_not_mix(tmp_path):
 
 def test_a_model_says_which_features_it_takes(tmp_path):
     run = adapt(vectors(56, seed=1), vectors(50, seed=2), Recipe(**SMALL), tmp_path / "run")
-    with pytest.raises(ValueError, match=r"'wide' does not fit the model: the network takes 6 features"):
+    with pytest.raises(ValueError, match=r"'wide' does not fit the model: the network takes vectors of 6 features"):
         load_model(run.path).predict(vectors(10, seed=1, d=7, name="wide"))
 
 

@@ -173,7 +173,7 @@ class Recipe:
 
     def _check_options(self) -> None:
         known = {option for name in method_names() for option in method_options(name)}
-        if unknown := sorted(set(self.options) - known):
+        if unknown := [option for option in self.options if option not in known]:
             raise ValueError(f"no method has an option {unknown[0]!r}; accepted are {', '.join(sorted(known))}")
         try:
             self.build_method()
