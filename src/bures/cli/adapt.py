@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
@@ -13,10 +13,13 @@ from rich.table import Table
 
 from bures.cli._progress import progress_bar
 from bures.data import Domain, load_domain
-from bures.experiments import Comparison, compare, feature_figure
 from bures.files import write_json
 from bures.methods import method_names
-from bures.training import Recipe, Run, RunFolder, StoppedBySignal, adapt, load_recipe, recipe_names
+from bures.training import Recipe, RunFolder, StoppedBySignal, load_recipe, recipe_names
+
+if TYPE_CHECKING:
+    from bures.experiments import Comparison
+    from bures.training import Run
 
 __all__ = ["adapt_command"]
 
@@ -69,6 +72,13 @@ def adapt_command(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="How long to train.", rich_help_panel=TRAINING)] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples of each domain.", rich_help_panel=TRAINING)] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side of the images the network sees.", rich_help_panel=TRAINING)
+    ] = None,
+    class_balanced: Annotated[
+        bool | None,
+        typer.Option("--class-balanced", help="Draw source classes equally often.", rich_help_panel=TRAINING),
+    ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.", rich_help_panel=TRAINING)] = None,
     precision: Annotated[
         str | None, typer.Option(help="32-true, bf16-mixed or 64-true.", rich_help_panel=TRAINING)
@@ -131,6 +141,8 @@ def adapt_command(
             "weights": weights,
             "epochs": epochs,
             "batch_size": batch_size,
+            "image_size": image_size,
+            "class_balanced": class_balanced,
             "lr": lr,
             "precision": precision,
             "seed": seed,
@@ -154,6 +166,9 @@ class _Job:
 
 
 def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, quiet: bool) -> None:
+    from bures.experiments import Comparison, compare  # Lightning takes seconds to import: not for --help
+    from bures.training import adapt
+
     console = Console()
     source, target, evaluation = _load(job, quiet)
     options = {**machine, "evaluation": evaluation, "partial": job.origin["partial"], "origin": job.origin}
@@ -233,6 +248,8 @@ def _show(console: Console, comparison: Comparison, source: Domain, target: Doma
 
 def _draw(comparison: Comparison, source: Domain, target: Domain, folder: Path) -> Path:
     """The features of the first and the last method, or of the only one."""
+    from bures.experiments import feature_figure
+
     names = list(dict.fromkeys([next(iter(comparison.runs)), list(comparison.runs)[-1]]))
     models = {_title(name, comparison.runs[name]): comparison.runs[name].model() for name in names}
     figure = feature_figure(models, source, target)
