@@ -51,10 +51,10 @@ def test_methods_side_by_side_give_a_table_a_figure_and_a_folder_each(files, tmp
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "source (120 labelled) → target (120 unlabelled)" in result.output
-    assert "source, target" in result.output
+    assert "source+adabn" in result.output
     assert "whose labels training has not seen" in " ".join(result.output.split())
     rows = json.loads((tmp_path / "out/comparison.json").read_text())["rows"]
-    assert [row["label"] for row in rows] == ["source", "source, target BatchNorm", "ckb"]
+    assert [row["label"] for row in rows] == ["source", "source+adabn", "ckb"]
     baseline = max(rows[0]["accuracy"], rows[1]["accuracy"])
     assert rows[2]["gain"] == pytest.approx(rows[2]["accuracy"] - baseline)
     for method in ("source", "ckb"):
