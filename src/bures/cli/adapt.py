@@ -11,7 +11,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from bures.cli._progress import progress_bar
+from bures.cli._progress import leading_process, progress_bar
 from bures.data import Domain, load_domain
 from bures.files import write_json
 from bures.methods import method_names
@@ -153,7 +153,11 @@ def adapt_command(
         chosen = base.override({"method": methods[0], **changes} if len(methods) == 1 else changes)
         chosen = chosen.locate_weights(data_root)
         job = _Job(origin, chosen, methods, output or _default_output(origin, methods), download)
-    _run(job, machine, resume is not None, figure, quiet)
+    if devices > 1 and len(job.methods) > 1:
+        raise ValueError(f"--devices {devices} trains one method at a time; give --method once")
+    # On several devices Lightning runs this command once for each; the first speaks for all.
+    leads = leading_process()
+    _run(job, machine, resume is not None, figure and leads, quiet or not leads)
 
 
 class _Job:
