@@ -227,8 +227,10 @@ def _show(console: Console, comparison: Comparison, source: Domain, target: Doma
     table = Table(title=title, title_justify="left")
     table.add_column("method")
     labelled = tested.labels is not None
+    compared = comparison.baseline is not None and len(comparison.runs) > 1
     if labelled:
         table.add_column("target accuracy %", justify="right")
+    if compared:
         table.add_column("gain", justify="right")
     table.add_column("label-free score", justify="right")
     table.add_column("seconds", justify="right")
@@ -237,12 +239,12 @@ def _show(console: Console, comparison: Comparison, source: Domain, target: Doma
         gain = "" if row.gain is None else f"{100 * row.gain:+.1f}"
         score = "" if row.score is None else f"{row.score:.3f}"
         seconds = "" if row.seconds is None else f"{row.seconds:.0f}"
-        table.add_row(row.label, *([accuracy, gain] if labelled else []), score, seconds)
+        table.add_row(row.label, *[accuracy] * labelled, *[gain] * compared, score, seconds)
     console.print(table)
     notes = ["Last epoch."]
     if labelled:
         notes.append(f"Accuracy on {len(tested)} target samples, whose labels training has not seen.")
-    if comparison.baseline is not None and len(comparison.runs) > 1:
+    if compared:
         notes.append("Gains are over the better of the two source-only rows.")
     console.print(" ".join(notes), highlight=False)
     for run in comparison.runs.values():
