@@ -1,6 +1,6 @@
 """Trainings of a second for the tests of the trainer, also in processes of their own that can be killed.
 
-A process is told to stop at a named place: ``Trap("bures.training._adapt", "_Session.finish", 1, "kill")`` kills it
+A process is told to stop at a named place: ``Trap("bures.training._session", "Session.finish", 1, "kill")`` kills it
 with SIGKILL when the function is called for the first time.
 """
 

@@ -122,13 +122,14 @@ def test_a_run_on_two_devices_ends_like_a_run_on_one(method, tasks, tmp_path):
 
 
 def test_batchnorm_on_several_devices_without_synchronisation_is_warned_of(tmp_path):
-    from bures.training._adapt import _check_devices, _prepare
+    from bures.training._adapt import _check_devices
+    from bures.training._setting import prepare
 
     data = pictures(20, seed=1), pictures(20, seed=2)
 
     def setting(**options):
         recipe = Recipe(network="lenet", hidden=8, features=8, **{"batch_size": 8, **options})
-        return _prepare(*data, None, recipe, False, None, None, False)
+        return prepare(*data, None, recipe, False, None, None)
 
     with pytest.warns(UserWarning, match=r"BatchNorm sees 4 samples of a device at a time.*sync_batchnorm=True"):
         _check_devices(setting(), 2, "ddp", False)

@@ -8,7 +8,7 @@ from rich.console import Console
 from small_runs import SMALL, adapt, vectors
 
 from bures.training import Recipe, TrainingError
-from bures.training import _adapt as module
+from bures.training import _session as module
 from bures.training import _progress as progress
 
 pytestmark = pytest.mark.filterwarnings("ignore::bures.training.CollapseWarning")

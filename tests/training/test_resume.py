@@ -24,7 +24,7 @@ STEP = ("bures.training._module", "AdaptationModule.training_step")
 BATCH_END = ("bures.training._checkpointer", "Checkpointer.on_train_batch_end")
 EPOCH_END = ("bures.training._recorder", "EpochRecorder.on_train_epoch_end")
 EPOCH_SAVE = ("bures.training._checkpointer", "Checkpointer.on_train_epoch_end")
-FINISH = ("bures.training._adapt", "_Session.finish")
+FINISH = ("bures.training._session", "Session.finish")
 REPLACE = ("bures.files", "os.replace")
 UNINTERRUPTED_WRITES = 15  # manifest, recipe, 6 checkpoints, 2 logs, model, predictions, confusion, best, manifest
 
@@ -249,7 +249,7 @@ def test_a_checkpoint_that_finds_no_room_leaves_the_one_before(uninterrupted, tm
     "where",
     [
         ("bures.training._run_folder", "RunFolder.write_log"),  # the log of an epoch
-        ("bures.training._adapt", "save_model"),  # the model at the end
+        ("bures.training._session", "save_model"),  # the model at the end
     ],
 )
 def test_no_room_for_anything_is_reported_with_the_checkpoint_that_is_left(where, uninterrupted, tmp_path):

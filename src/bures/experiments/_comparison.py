@@ -51,7 +51,8 @@ class Comparison:
                 continue
             baseline, accuracy = self.baseline, run.accuracy
             gain = None if baseline is None or accuracy is None else accuracy - baseline
-            rows.append(Row(name, accuracy, gain, final["score"], final["seconds"]))
+            label = f"{name} (upper bound)" if run.manifest["trains_on_target_labels"] else name
+            rows.append(Row(label, accuracy, gain, final["score"], final["seconds"]))
         return rows
 
     @staticmethod

@@ -5,37 +5,25 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
-from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
-from rich.console import Console
 
-from bures.data import Domain, HiddenLabels, ImageFiles, align_classes
-from bures.data._samples import fits_in_memory
-from bures.methods import Method
-from bures.networks import Network
+from bures.data import Domain
 from bures.networks._batchnorm import adaptable_layers
-from bures.provenance import command_line, hardware, versions
-from bures.training._assembly import NetworkSpec, assemble, fit_samples
-from bures.training._batches import PairData
+from bures.provenance import command_line, versions
 from bures.training._checkpoint import compare, load_checkpoint
-from bures.training._checkpointer import Checkpointer, restore
-from bures.training._errors import NonFiniteLossError, StoppedBySignal, TrainingError
-from bures.training._evaluation import Evaluator
+from bures.training._errors import StoppedBySignal, TrainingError
 from bures.training._gather import world_size
-from bures.training._inputs import Inputs
-from bures.training._module import AdaptationModule
-from bures.training._progress import RichProgress
 from bures.training._recipe import Recipe
-from bures.training._recorder import EpochRecorder
-from bures.training._run_folder import RunFolder, checksum
-from bures.training._saved_model import SavedModel, load_model, save_model
+from bures.training._run_folder import RunFolder
+from bures.training._saved_model import SavedModel, load_model
+from bures.training._session import Session
+from bures.training._setting import Setting, fingerprint_of, prepare
 
 __all__ = ["Run", "adapt"]
 
@@ -138,14 +126,14 @@ def adapt(
     """
     folder = RunFolder(output)
     with _quiet():
-        setting = _prepare(source, target, evaluation, recipe, partial, in_memory, n_workers, progress)
+        setting = prepare(source, target, evaluation, recipe, partial, in_memory, n_workers)
         _check_devices(setting, devices, strategy, sync_batchnorm)
         # Of several processes one writes the run folder.
         leads = devices == 1 or rank_zero_only.rank == 0  # type: ignore[attr-defined]
         state = _start(folder, setting, resume, origin, leads) if leads or resume else None
         if state == "finished":
             return Run(folder.path, folder.read_manifest())
-        session = _Session(folder, setting, checkpoint_every, state if isinstance(state, dict) else None, progress)
+        session = Session(folder, setting, checkpoint_every, state if isinstance(state, dict) else None, progress)
         trainer_options = {
             "accelerator": accelerator,
             "devices": devices,
@@ -173,86 +161,8 @@ def adapt(
         return Run(folder.path, folder.read_manifest())
 
 
-@dataclass
-class _Setting:
-    """What a run works on, ready for training."""
-
-    recipe: Recipe
-    spec: NetworkSpec
-    network: Network
-    inputs: Inputs
-    method: Method
-    source: Domain
-    target: Domain
-    evaluator: Evaluator
-    data: PairData
-    checksums: dict[str, str]
-
-    @property
-    def batchnorm(self) -> str:
-        if self.method.adapts_batchnorm:
-            return "target"
-        if self.recipe.evaluation_batchnorm != "auto":
-            return self.recipe.evaluation_batchnorm
-        return "target" if self.method.needs_target and not self.recipe.joint_forward else "training"
-
-    @property
-    def fingerprint(self) -> dict[str, Any]:
-        """What decides the training: a checkpoint fits where all of it is the same."""
-        return _fingerprint(self.recipe.to_dict(), self.checksums)
-
-
-def _fingerprint(recipe: Mapping[str, Any], checksums: Mapping[str, str]) -> dict[str, Any]:
-    options = {f"options.{name}": value for name, value in recipe["options"].items()}
-    plain = {name: value for name, value in recipe.items() if name not in ("options", "weights")}
-    return {**plain, **options, **{f"data.{side}": value for side, value in checksums.items()}}
-
-
-def _prepare(
-    source: Domain,
-    target: Domain,
-    evaluation: Domain | None,
-    recipe: Recipe,
-    partial: bool,
-    in_memory: bool | None,
-    n_workers: int | None,
-    progress: bool,
-) -> _Setting:
-    if source.labels is None:
-        raise ValueError(f"source {source.name!r} is unlabelled; training needs its labels")
-    method = recipe.build_method()
-    target = align_classes(source, target, partial=partial)
-    evaluation = target if evaluation is None else align_classes(source, evaluation, partial=True)
-    if method.trains_on_target:
-        if target.labels is None:
-            raise ValueError(f"method={recipe.method!r} trains on target labels, but {target.name!r} has none")
-        source = target
-    spec, network, inputs = assemble(recipe, source.n_classes, source.samples.shape, target.samples.shape)
-    same = evaluation is target
-    method.setup(int(getattr(network.head, "out_features", 0)), source.n_classes)
-    source, target = (_stored(domain, spec, in_memory, progress) for domain in (source, target))
-    evaluation = target if same else _stored(evaluation, spec, in_memory, progress)
-    hidden: HiddenLabels | None = None
-    if evaluation.labels is not None:
-        evaluation, hidden = evaluation.hide_labels()
-    masked = target.hide_labels()[0] if target.labels is not None else target
-    evaluator = Evaluator(evaluation, hidden, masked, inputs, n_workers=n_workers or 0)
-    data = PairData(source, masked, recipe, n_workers)
-    checksums = {"source": checksum(source), "target": checksum(masked), "evaluation": checksum(evaluation)}
-    return _Setting(recipe, spec, network, inputs, method, source, masked, evaluator, data, checksums)
-
-
-def _stored(domain: Domain, spec: NetworkSpec, in_memory: bool | None, progress: bool) -> Domain:
-    """The domain with samples of the size that the network asks for, in memory where they fit."""
-    samples = fit_samples(domain.samples, spec)
-    if isinstance(samples, ImageFiles):
-        keep = fits_in_memory(samples) if in_memory is None else in_memory
-        samples = samples.in_memory() if keep else samples
-    return replace(domain, samples=samples)
-
-
 def _start(
-    folder: RunFolder, setting: _Setting, resume: bool, origin: Mapping[str, Any] | None, leads: bool
+    folder: RunFolder, setting: Setting, resume: bool, origin: Mapping[str, Any] | None, leads: bool
 ) -> dict[str, Any] | str | None:
     """Begin a run folder or open one: the state of its checkpoint, None without one, or "finished"."""
     if resume:
@@ -264,7 +174,7 @@ def _start(
             state = load_checkpoint(folder.checkpoint, setting.fingerprint)
         else:
             there = {side: manifest["data"][side]["checksum"] for side in setting.checksums}
-            compare(folder.manifest, _fingerprint(manifest["recipe"], there), setting.fingerprint)
+            compare(folder.manifest, fingerprint_of(manifest["recipe"], there), setting.fingerprint)
         if leads:
             folder.remove_partial_files()
             manifest.pop("schema")
@@ -299,137 +209,7 @@ def _described(domain: Domain, digest: str) -> dict[str, Any]:
     return {"name": domain.name, "samples": len(domain), "counts": counts, "checksum": digest}
 
 
-class _Session:
-    """One process' work on a run: from its start or its checkpoint to its end."""
-
-    def __init__(
-        self, folder: RunFolder, setting: _Setting, every: float, state: dict[str, Any] | None, progress: bool
-    ) -> None:
-        self.folder, self.setting, self.state = folder, setting, state
-        n_steps = setting.recipe.epochs * setting.data.steps_per_epoch
-        self.module = AdaptationModule(
-            setting.network, setting.method, setting.inputs, setting.recipe, setting.data.steps_per_epoch, n_steps
-        )
-        self.recorder = EpochRecorder(setting.evaluator, folder, setting.batchnorm, _source_classes(setting.source))
-        self.checkpointer = Checkpointer(folder, self.recorder, setting.fingerprint, every, state)
-        self.console = Console(stderr=True)
-        self.progress = progress and self.console.is_terminal
-        self.device = torch.device("cpu")
-        self.hardware: dict[str, Any] = hardware()
-        if state is not None:
-            self.recorder.load_state_dict(state["recorder"])
-            setting.data.first_step = state["step"]
-
-    def fit(self, options: dict[str, Any]) -> None:
-        """Train what is left to train."""
-        first, length = self.setting.data.first_step, self.setting.data.steps_per_epoch
-        if first >= self.module.n_steps:  # only the end was missing
-            assert self.state is not None
-            if self.setting.recipe.precision == "64-true":  # as the trainer would have done
-                self.module.double()
-            restore(None, self.module, self.state)
-            return
-        callbacks: list[L.Callback] = [_Placement(self), self.recorder, self.checkpointer, _NextEpoch()]
-        if self.progress:
-            title = f"{self.setting.source.name} → {self.setting.target.name}, {self.setting.recipe.method}"
-            callbacks.append(RichProgress(self.recorder, title, self.console))
-        trainer = L.Trainer(
-            **options,
-            max_epochs=self.setting.recipe.epochs - first // length,
-            precision=self.setting.recipe.precision,  # type: ignore[arg-type]
-            gradient_clip_val=self.setting.recipe.gradient_clip,
-            callbacks=callbacks,
-            logger=TensorBoardLogger(self.folder.path, name="tensorboard", version="", purge_step=first),
-            reload_dataloaders_every_n_epochs=1,
-            use_distributed_sampler=False,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            enable_progress_bar=False,
-            num_sanity_val_steps=0,
-        )
-        try:
-            trainer.fit(self.module, datamodule=self.setting.data)
-        except NonFiniteLossError as error:
-            raise TrainingError(f"{error}; {self.kept}. A smaller lr or a gradient_clip may help") from error
-
-    @property
-    def kept(self) -> str:
-        """Which checkpoint there is, in words."""
-        step = self.checkpointer.saved_step
-        if step is None:
-            return "no checkpoint was written yet"
-        return f"the last good checkpoint is that of step {step}, {self.folder.checkpoint}"
-
-    def finish(self) -> None:
-        """Evaluate the last network, and write what came of the run."""
-        setting, network = self.setting, self.module.network.to(self.device)  # Lightning has moved it to the host
-        evaluator, last = setting.evaluator, setting.batchnorm
-        policies = ("training", "target") if adaptable_layers(network) else ("training",)
-        evaluations = {policy: evaluator.evaluate(network, policy) for policy in policies}
-        final = evaluations.get(last, evaluations["training"])
-        folder, names = self.folder, setting.source.class_names
-        save_model(folder.model, evaluator.adapted(network, last), setting.spec, names)
-        folder.write_predictions(evaluator.domain, final.predictions.probabilities)
-        if (confusion := evaluator.confusion(final.predictions)) is not None:
-            folder.write_confusion(confusion, names)
-        best = self.recorder.best
-        assert best is not None
-        network.load_state_dict(best["network"])
-        save_model(folder.best_model, evaluator.adapted(network, last), setting.spec, names)
-        outcome = {
-            "accuracy": final.accuracy,
-            "score": final.score,
-            "effective_classes": final.effective_classes,
-            "batchnorm": last,
-            "accuracy_by_batchnorm": {policy: part.accuracy for policy, part in evaluations.items()},
-            "best": {name: value for name, value in best.items() if name != "network"},
-            "seconds": self.recorder.rows[-1]["seconds"],
-        }
-        self.write_status("finished", None, outcome)
-
-    def note_end(self, status: str, reason: Exception) -> None:
-        """Bring the manifest up to date where that is possible: on a full disk it is not, and the reason matters."""
-        with suppress(OSError):
-            self.write_status(status, str(reason))
-
-    def write_status(self, status: str, reason: str | None, outcome: dict[str, Any] | None = None) -> None:
-        """Bring the manifest up to date."""
-        content = self.folder.read_manifest()
-        content |= {"status": status, "reason": reason, "hardware": self.hardware, "notes": self.recorder.notes}
-        content |= {"epochs": self.recorder.rows, "final": outcome}
-        content.pop("schema")
-        self.folder.write_manifest(content)
-
-
-class _Placement(L.Callback):
-    """Brings samples and network into the layout that the device likes."""
-
-    def __init__(self, session: _Session) -> None:
-        self.session = session
-
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        device = trainer.strategy.root_device
-        self.session.device, self.session.hardware = device, hardware(device)
-        setting = self.session.setting
-        setting.data.move(device)
-        setting.evaluator.move(device)
-        if device.type == "cuda" and setting.spec.image_size is not None and setting.spec.name != "lenet":
-            setting.network.to(memory_format=torch.channels_last)
-
-
-class _NextEpoch(L.Callback):
-    """Tells the data where the next epoch begins, after the others have looked at the last."""
-
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        trainer.datamodule.first_step = pl_module.steps_done  # type: ignore[attr-defined]
-
-
-def _source_classes(source: Domain) -> float:
-    frequencies = source.counts().double() / len(source)
-    return float(torch.special.entr(frequencies).sum().exp())
-
-
-def _check_devices(setting: _Setting, devices: int, strategy: str, sync_batchnorm: bool) -> None:
+def _check_devices(setting: Setting, devices: int, strategy: str, sync_batchnorm: bool) -> None:
     if devices <= 1:
         return
     if any(name in strategy for name in ("spawn", "fork", "notebook")):

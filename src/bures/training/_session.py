@@ -1,0 +1,155 @@
+"""One process' work on a run: Lightning's trainer with our callbacks, and what is written at the end."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.loggers import TensorBoardLogger
+from rich.console import Console
+
+from bures.data import Domain
+from bures.networks._batchnorm import adaptable_layers
+from bures.provenance import hardware
+from bures.training._checkpointer import Checkpointer, restore
+from bures.training._errors import NonFiniteLossError, TrainingError
+from bures.training._module import AdaptationModule
+from bures.training._progress import RichProgress
+from bures.training._recorder import EpochRecorder
+from bures.training._run_folder import RunFolder
+from bures.training._saved_model import save_model
+from bures.training._setting import Setting
+
+__all__ = ["Session"]
+
+
+class Session:
+    """One process' work on a run: from its start or its checkpoint to its end."""
+
+    def __init__(
+        self, folder: RunFolder, setting: Setting, every: float, state: dict[str, Any] | None, progress: bool
+    ) -> None:
+        self.folder, self.setting, self.state = folder, setting, state
+        n_steps = setting.recipe.epochs * setting.data.steps_per_epoch
+        self.module = AdaptationModule(
+            setting.network, setting.method, setting.inputs, setting.recipe, setting.data.steps_per_epoch, n_steps
+        )
+        self.recorder = EpochRecorder(setting.evaluator, folder, setting.batchnorm, _source_classes(setting.source))
+        self.checkpointer = Checkpointer(folder, self.recorder, setting.fingerprint, every, state)
+        self.console = Console(stderr=True)
+        self.progress = progress and self.console.is_terminal
+        self.device = torch.device("cpu")
+        self.hardware: dict[str, Any] = hardware()
+        if state is not None:
+            self.recorder.load_state_dict(state["recorder"])
+            setting.data.first_step = state["step"]
+
+    def fit(self, options: dict[str, Any]) -> None:
+        """Train what is left to train."""
+        first, length = self.setting.data.first_step, self.setting.data.steps_per_epoch
+        if first >= self.module.n_steps:  # only the end was missing
+            assert self.state is not None
+            if self.setting.recipe.precision == "64-true":  # as the trainer would have done
+                self.module.double()
+            restore(None, self.module, self.state)
+            return
+        callbacks: list[L.Callback] = [_Placement(self), self.recorder, self.checkpointer, _NextEpoch()]
+        if self.progress:
+            title = f"{self.setting.source.name} → {self.setting.target.name}, {self.setting.recipe.method}"
+            callbacks.append(RichProgress(self.recorder, title, self.console))
+        trainer = L.Trainer(
+            **options,
+            max_epochs=self.setting.recipe.epochs - first // length,
+            precision=self.setting.recipe.precision,  # type: ignore[arg-type]
+            gradient_clip_val=self.setting.recipe.gradient_clip,
+            callbacks=callbacks,
+            logger=TensorBoardLogger(self.folder.path, name="tensorboard", version="", purge_step=first),
+            reload_dataloaders_every_n_epochs=1,
+            use_distributed_sampler=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            enable_progress_bar=False,
+            num_sanity_val_steps=0,
+        )
+        try:
+            trainer.fit(self.module, datamodule=self.setting.data)
+        except NonFiniteLossError as error:
+            raise TrainingError(f"{error}; {self.kept}. A smaller lr or a gradient_clip may help") from error
+
+    @property
+    def kept(self) -> str:
+        """Which checkpoint there is, in words."""
+        step = self.checkpointer.saved_step
+        if step is None:
+            return "no checkpoint was written yet"
+        return f"the last good checkpoint is that of step {step}, {self.folder.checkpoint}"
+
+    def finish(self) -> None:
+        """Evaluate the last network, and write what came of the run."""
+        setting, network = self.setting, self.module.network.to(self.device)  # Lightning has moved it to the host
+        evaluator, last = setting.evaluator, setting.batchnorm
+        policies = ("training", "target") if adaptable_layers(network) else ("training",)
+        evaluations = {policy: evaluator.evaluate(network, policy) for policy in policies}
+        final = evaluations.get(last, evaluations["training"])
+        folder, names = self.folder, setting.source.class_names
+        save_model(folder.model, evaluator.adapted(network, last), setting.spec, names)
+        folder.write_predictions(evaluator.domain, final.predictions.probabilities)
+        if (confusion := evaluator.confusion(final.predictions)) is not None:
+            folder.write_confusion(confusion, names)
+        best = self.recorder.best
+        assert best is not None
+        network.load_state_dict(best["network"])
+        save_model(folder.best_model, evaluator.adapted(network, last), setting.spec, names)
+        outcome = {
+            "accuracy": final.accuracy,
+            "score": final.score,
+            "effective_classes": final.effective_classes,
+            "batchnorm": last,
+            "accuracy_by_batchnorm": {policy: part.accuracy for policy, part in evaluations.items()},
+            "best": {name: value for name, value in best.items() if name != "network"},
+            "seconds": self.recorder.rows[-1]["seconds"],
+        }
+        self.write_status("finished", None, outcome)
+
+    def note_end(self, status: str, reason: Exception) -> None:
+        """Bring the manifest up to date where that is possible: on a full disk it is not, and the reason matters."""
+        with suppress(OSError):
+            self.write_status(status, str(reason))
+
+    def write_status(self, status: str, reason: str | None, outcome: dict[str, Any] | None = None) -> None:
+        """Bring the manifest up to date."""
+        content = self.folder.read_manifest()
+        content |= {"status": status, "reason": reason, "hardware": self.hardware, "notes": self.recorder.notes}
+        content |= {"epochs": self.recorder.rows, "final": outcome}
+        content.pop("schema")
+        self.folder.write_manifest(content)
+
+
+class _Placement(L.Callback):
+    """Brings samples and network into the layout that the device likes."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        device = trainer.strategy.root_device
+        self.session.device, self.session.hardware = device, hardware(device)
+        setting = self.session.setting
+        setting.data.move(device)
+        setting.evaluator.move(device)
+        if device.type == "cuda" and setting.spec.image_size is not None and setting.spec.name != "lenet":
+            setting.network.to(memory_format=torch.channels_last)
+
+
+class _NextEpoch(L.Callback):
+    """Tells the data where the next epoch begins, after the others have looked at the last."""
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        trainer.datamodule.first_step = pl_module.steps_done  # type: ignore[attr-defined]
+
+
+def _source_classes(source: Domain) -> float:
+    frequencies = source.counts().double() / len(source)
+    return float(torch.special.entr(frequencies).sum().exp())

@@ -1,0 +1,100 @@
+"""What a run works on: domains that are aligned and hidden, a network, a method and an evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bures.data import Domain, HiddenLabels, ImageFiles, align_classes
+from bures.data._samples import fits_in_memory
+from bures.methods import Method
+from bures.networks import Network
+from bures.training._assembly import NetworkSpec, assemble, fit_samples
+from bures.training._batches import PairData
+from bures.training._evaluation import Evaluator
+from bures.training._inputs import Inputs
+from bures.training._recipe import Recipe
+from bures.training._run_folder import checksum
+
+__all__ = ["Setting", "fingerprint_of", "prepare"]
+
+
+@dataclass
+class Setting:
+    """What a run works on, ready for training."""
+
+    recipe: Recipe
+    spec: NetworkSpec
+    network: Network
+    inputs: Inputs
+    method: Method
+    source: Domain
+    target: Domain
+    evaluator: Evaluator
+    data: PairData
+    checksums: dict[str, str]
+
+    @property
+    def batchnorm(self) -> str:
+        """Whose BatchNorm statistics serve evaluation: those of training, or of the target."""
+        if self.method.adapts_batchnorm:
+            return "target"
+        if self.recipe.evaluation_batchnorm != "auto":
+            return self.recipe.evaluation_batchnorm
+        return "target" if self.method.needs_target and not self.recipe.joint_forward else "training"
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What decides the training: a checkpoint fits where all of it is the same."""
+        return fingerprint_of(self.recipe.to_dict(), self.checksums)
+
+
+def fingerprint_of(recipe: Mapping[str, Any], checksums: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a recipe, but for places on this machine, and the checksums of the data."""
+    options = {f"options.{name}": value for name, value in recipe["options"].items()}
+    plain = {name: value for name, value in recipe.items() if name not in ("options", "weights")}
+    return {**plain, **options, **{f"data.{side}": value for side, value in checksums.items()}}
+
+
+def prepare(
+    source: Domain,
+    target: Domain,
+    evaluation: Domain | None,
+    recipe: Recipe,
+    partial: bool,
+    in_memory: bool | None,
+    n_workers: int | None,
+) -> Setting:
+    """Align, hide, assemble: everything that has to be there before the first step."""
+    if source.labels is None:
+        raise ValueError(f"source {source.name!r} is unlabelled; training needs its labels")
+    method = recipe.build_method()
+    target = align_classes(source, target, partial=partial)
+    evaluation = target if evaluation is None else align_classes(source, evaluation, partial=True)
+    if method.trains_on_target:
+        if target.labels is None:
+            raise ValueError(f"method={recipe.method!r} trains on target labels, but {target.name!r} has none")
+        source = target
+    spec, network, inputs = assemble(recipe, source.n_classes, source.samples.shape, target.samples.shape)
+    same = evaluation is target
+    method.setup(int(getattr(network.head, "out_features", 0)), source.n_classes)
+    source, target = (_stored(domain, spec, in_memory) for domain in (source, target))
+    evaluation = target if same else _stored(evaluation, spec, in_memory)
+    hidden: HiddenLabels | None = None
+    if evaluation.labels is not None:
+        evaluation, hidden = evaluation.hide_labels()
+    masked = target.hide_labels()[0] if target.labels is not None else target
+    evaluator = Evaluator(evaluation, hidden, masked, inputs, n_workers=n_workers or 0)
+    data = PairData(source, masked, recipe, n_workers)
+    checksums = {"source": checksum(source), "target": checksum(masked), "evaluation": checksum(evaluation)}
+    return Setting(recipe, spec, network, inputs, method, source, masked, evaluator, data, checksums)
+
+
+def _stored(domain: Domain, spec: NetworkSpec, in_memory: bool | None) -> Domain:
+    """The domain with samples of the size that the network asks for, in memory where they fit."""
+    samples = fit_samples(domain.samples, spec)
+    if isinstance(samples, ImageFiles):
+        keep = fits_in_memory(samples) if in_memory is None else in_memory
+        samples = samples.in_memory() if keep else samples
+    return replace(domain, samples=samples)
