@@ -109,8 +109,8 @@ class Alignment:
         with torch.no_grad():
             return float(self.squared_distance(torch.from_numpy(mapping.matrix), torch.from_numpy(mapping.shift)))
 
-    def minimise(self, start: AffineMap, max_iter: int) -> AffineMap:
-        """The map of least distance and ridge, by L-BFGS from a map about the source mean."""
+    def minimise(self, start: AffineMap, max_iter: int) -> tuple[AffineMap, int]:
+        """The map of least distance and ridge, by L-BFGS from a map about the source mean, and the iterations."""
         r = len(start.shift)
         eye = torch.eye(r, dtype=torch.float64)
         moves = bool(self.importance.any())  # CKB does not see a shift, and none is made
@@ -124,10 +124,9 @@ class Alignment:
             return float(value.detach()), leaf.grad.numpy().ravel()
 
         first = np.concatenate([start.matrix, start.shift[None]]).ravel()
-        solution = np.asarray(
-            minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": max_iter}).x
-        ).reshape(r + 1, r)
-        return AffineMap(start.centre, solution[:r], solution[r])
+        found = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": max_iter})
+        solution = np.asarray(found.x).reshape(r + 1, r)
+        return AffineMap(start.centre, solution[:r], solution[r]), int(found.nit)
 
 
 def _triangle(rows: Tensor) -> Tensor:

@@ -52,6 +52,8 @@ class ConditionalBuresAdapter(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  
         The affine map of the coordinates.
     n_rounds_ : int
         Rounds that were run.
+    n_iter_ : int
+        Iterations of L-BFGS in all rounds together.
     distances_ : array (n_rounds_,)
         Squared distance after each round, between mapped source and the target with the pseudo-labels of that round,
         in units of the mean variance of a coordinate.
@@ -72,9 +74,9 @@ class ConditionalBuresAdapter(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  
     round takes seconds.
 
     With the linear kernel the map acts within the principal components and is the identity off them, d features stay
-    d features, and target rows stay as they are. With the other kernels both domains become coordinates, and those of
-    source rows are moved. The pseudo-labels start from the source-only classifier: where this is wrong for most of a
-    class, the map follows it.
+    d features, and target rows stay as they are. With the other kernels both domains become coordinates, scaled
+    as in `KGOT`, and those of source rows are moved. The pseudo-labels start from the source-only classifier: where
+    this is wrong for most of a class, the map follows it.
 
     References
     ----------
@@ -137,12 +139,14 @@ class ConditionalBuresAdapter(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  
         zs, zt = zs / self.scale_, zt / self.scale_
         self.map_ = AffineMap.identity(zs)
         target, previous, distances = self._map_target(xt), None, []
+        self.n_iter_ = 0
         for _ in range(n_rounds):
             rows = self._probabilities(self._map_source(xs), codes, target)
             if previous is not None and (rows.argmax(axis=1) == previous.argmax(axis=1)).all():
                 break
             problem = Alignment.fit(zs, codes, zt, rows, distance=self.distance, eps=self.eps, reg=reg)
-            self.map_ = problem.minimise(self.map_, max_iter)
+            self.map_, iterations = problem.minimise(self.map_, max_iter)
+            self.n_iter_ += iterations
             distances.append(problem.value(self.map_))
             previous = rows
         self.pseudo_labels_ = previous

@@ -40,30 +40,43 @@ class PrincipalCoordinates:
 
 @dataclass(frozen=True)
 class KernelCoordinates:
-    """Coordinates in a kernel's space, spanned by landmarks; rows are replaced by them."""
+    """Coordinates in a kernel's space, spanned by landmarks; rows are replaced by them.
+
+    The rows of a kernel have length one at most, however many coordinates share it, and a classifier that shrinks its
+    coefficients would hardly tell classes apart. So the coordinates are multiplied by one number, after which a
+    direction that carries variance has variance one: the mean over directions, each weighted by its own variance.
+    """
 
     feature_map: NystroemMap
+    scale: float
 
     @classmethod
     def fit(
         cls, xs: Floats, xt: Floats, n_landmarks: int, *, kernel: str, bandwidth: Bandwidth, seed: int
     ) -> KernelCoordinates:
         """Landmarks are pooled rows, whatever their domain."""
-        return cls(
-            NystroemMap.fit(
-                xs,
-                xt,
-                n_landmarks=n_landmarks,
-                kernel=kernel,  # type: ignore[arg-type]
-                bandwidth=bandwidth,
-                seed=seed,
-            )
+        feature_map = NystroemMap.fit(
+            xs,
+            xt,
+            n_landmarks=n_landmarks,
+            kernel=kernel,  # type: ignore[arg-type]
+            bandwidth=bandwidth,
+            seed=seed,
         )
+        pooled: Floats = feature_map(np.concatenate([xs, xt]))
+        return cls(feature_map, _typical_variance(pooled) ** -0.5)
 
     def __call__(self, x: Floats) -> Floats:
         """The coordinates (n, r) of rows (n, d)."""
-        return np.asarray(self.feature_map(x))
+        return np.asarray(self.scale * self.feature_map(x))
 
     def move(self, x: Floats, step: Floats | None) -> Floats:
         """The coordinates of the rows, moved by a step (n, r)."""
         return self(x) if step is None else self(x) + step
+
+
+def _typical_variance(z: Floats) -> float:
+    """tr(C^2) / tr(C) of the covariance C of rows (n, r): the trace over the effective rank; 1 where nothing varies."""
+    covariance = np.cov(z.T, bias=True).reshape(z.shape[1], z.shape[1])
+    trace = float(np.trace(covariance))
+    return float(np.square(covariance).sum()) / trace if trace > 0 else 1.0

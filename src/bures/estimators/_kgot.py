@@ -51,7 +51,9 @@ class KGOT(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  # type: ignore[misc
     It is computed in coordinates of the span of the landmarks (`bures.NystroemMap`), where operators are matrices;
     with all pooled rows as landmarks these are the kernel principal components up to a rotation. The paper inverts on
     the range; here both operators get a ridge, because the empirical ranges differ. The result stays in the
-    kernel's space: both domains become coordinates :math:`\phi(x)`, and those of source rows are moved. With the
+    kernel's space: both domains become coordinates :math:`\phi(x)`, and those of source rows are moved; all are
+    multiplied by one number (``coordinates_.scale``) after which the directions that carry variance have variance one,
+    as a classifier expects of features. With the
     linear kernel the coordinates are the features and target rows stay as they are.
 
     References

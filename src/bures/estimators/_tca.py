@@ -24,12 +24,13 @@ class TCA(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  # type: ignore[misc]
     ----------
     n_components : int, optional
         Number of components k; fewer where the samples span fewer.
-    kernel : {"gaussian", "laplacian", "linear"}, optional
+    kernel : {"linear", "gaussian", "laplacian"}, optional
         As in `bures.ckb`.
     bandwidth : {"shared", "median"} or float, optional
-        As in `bures.ckb`.
+        Of the Gaussian and Laplacian kernels, as in `bures.ckb`.
     mu : float, optional
-        Weight :math:`\mu` of the penalty on the coefficients.
+        Weight :math:`\mu` of the penalty on the coefficients, for a kernel whose mean of k(x, x) is one; other
+        kernels are divided by it, so that the unit of the features does not matter.
 
     Attributes
     ----------
@@ -37,14 +38,14 @@ class TCA(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  # type: ignore[misc]
     eigenvalues_ : array (k,)
         From the largest: variance in units of the penalised distance of the means.
     coefficients_ : array (n + m, k)
-        W, for the rows of the source followed by those of the target.
+        W in the units of the kernel, for the rows of the source followed by those of the target.
     kernel_rows_ : object
         The kernel with its fitted rows and bandwidth.
 
     Notes
     -----
-    With K the Gram matrix of the pooled rows, H centring and :math:`L = e e^\top`, e = 1/n on source and -1/m on
-    target rows, so that :math:`\mathrm{tr}(K L)` is the squared MMD,
+    With K the Gram matrix of the pooled rows (of mean diagonal one), H centring and :math:`L = e e^\top`, e = 1/n on
+    source and -1/m on target rows, so that :math:`\mathrm{tr}(K L)` is the squared MMD,
 
     .. math:: \min_W \mathrm{tr}(W^\top K L K W) + \mu\,\mathrm{tr}(W^\top W) \quad \text{s.t. } W^\top K H K W = I ,
 
@@ -70,7 +71,7 @@ class TCA(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  # type: ignore[misc]
     """
 
     def __init__(
-        self, n_components: int = 20, *, kernel: str = "gaussian", bandwidth: Bandwidth = "shared", mu: float = 1.0
+        self, n_components: int = 20, *, kernel: str = "linear", bandwidth: Bandwidth = "shared", mu: float = 1.0
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -83,6 +84,8 @@ class TCA(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  # type: ignore[misc]
         mu = check_positive("mu", self.mu)
         self.kernel_rows_ = KernelRows.fit(np.concatenate([xs, xt]), self.kernel, self.bandwidth)
         gram = self.kernel_rows_.gram()
+        unit = float(gram.diagonal().mean()) or 1.0  # rows of zeros have no unit
+        gram /= unit
         difference = gram @ np.concatenate([np.full(n, 1 / n), np.full(total - n, -1 / (total - n))])
         centred = gram - gram.mean(axis=0)
         penalised = np.outer(difference, difference) + mu * np.eye(total)
@@ -93,7 +96,7 @@ class TCA(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  # type: ignore[misc]
         kept[0] = True
         self.eigenvalues_ = values[kept]
         scale = np.sqrt(self.eigenvalues_ / total) if values[0] > 0 else np.ones(1)
-        self.coefficients_ = vectors[:, kept] / scale
+        self.coefficients_ = vectors[:, kept] / (scale * unit)
         self.n_components_ = self._n_features_out = self.coefficients_.shape[1]
 
     def _map_source(self, x: Floats) -> Floats:

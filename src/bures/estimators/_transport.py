@@ -40,6 +40,8 @@ class OTIT(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
         The transport plan.
     reg_ : float
         The weight of the entropy in the units of the data.
+    n_iter_ : int
+        Iterations that were run.
 
     Notes
     -----
@@ -86,6 +88,7 @@ class OTIT(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
         self._target_rows = xt - self._mean_t
         self.coupling_ = _solve(solver, xs - self._mean_s, None, self._target_rows)
         self._log_v = np.asarray(solver.log_["log_v"])
+        self.n_iter_ = int(solver.log_["niter"]) + 1
 
     def _map_source(self, x: Floats) -> Floats:
         distances = euclidean_distances(x - self._mean_s, self._target_rows, squared=True)
@@ -114,6 +117,8 @@ class OTClassReg(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
         The transport plan.
     reg_ : float
         The weight of the entropy in the units of the data.
+    n_iter_ : int
+        Linearisations that were run.
 
     Notes
     -----
@@ -149,7 +154,7 @@ class OTClassReg(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
         reg_class: float = 0.1,
         *,
         max_iter: int = 10,
-        max_inner_iter: int = 200,
+        max_inner_iter: int = 1000,
         tol: float = 1e-6,
     ) -> None:
         self.reg = reg
@@ -171,14 +176,22 @@ class OTClassReg(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
             tol=check_positive("tol", self.tol),
         )
         self.coupling_ = _solve(solver, xs - xs.mean(axis=0), class_codes(ys)[1], xt - xt.mean(axis=0))
+        self.n_iter_ = solver.max_iter
         self._source_rows = xs
-        self._displacement = self.coupling_ / self.coupling_.sum(axis=1, keepdims=True) @ xt - xs
+        self._displacement = _barycentres(self.coupling_, xt) - xs
 
     def _map_source(self, x: Floats) -> Floats:
         if np.array_equal(x, self._source_rows):  # equal rows of different classes go to different places
             return np.asarray(x + self._displacement)
         nearest = euclidean_distances(x, self._source_rows, squared=True).argmin(axis=1)
         return np.asarray(x + self._displacement[nearest])
+
+
+def _barycentres(coupling: Floats, xt: Floats) -> Floats:
+    """Where each source row goes (n, d); the mean of the target for a row whose mass underflowed."""
+    mass = coupling.sum(axis=1, keepdims=True)
+    share = np.divide(coupling, mass, out=np.full_like(coupling, 1 / len(xt)), where=mass > 0)
+    return np.asarray(share @ xt)
 
 
 def _pot(name: str) -> Any:
