@@ -75,7 +75,7 @@ ESTIMATORS = [
     CheckedGFK(),
     CheckedKGOT(),
     CheckedKGOT("linear"),
-    CheckedOTIT(max_iter=100),
+    CheckedOTIT(),
     CheckedOTClassReg(max_iter=3),
     CheckedTCA(),
     CheckedSubspaceAlignment(),
