@@ -116,17 +116,21 @@ def test_gfk_between_orthogonal_lines():
     np.testing.assert_allclose(adapter.kernel_matrix(), [[0.5, sign / np.pi], [sign / np.pi, 0.5]], atol=1e-12)
 
 
-def test_the_automatic_dimension_is_where_the_domains_stop_sharing():
+def test_the_automatic_dimension_is_where_both_domains_disagree_with_the_pool():
     rng = np.random.default_rng(0)
-    scale = np.array([9.0, 7.0, 5.0])
-    shared_s, shared_t = rng.normal(size=(2, 2000, 3)) * scale
-    # Three shared directions, then one that the target alone has: it is the fourth of the pool, not of the source.
-    own_s, own_t = np.zeros((2, 2000, 9))
-    own_s[:, 0], own_t[:, 1] = rng.normal(size=(2, 2000))
-    xs, xt = np.hstack([shared_s, own_s]), np.hstack([shared_t, 1.5 * own_t])
+    xs, xt = rng.normal(size=(2, 2000, 12)) * [9, 7, 5, 3, 3, *[0.1] * 7]
+    # Three directions are shared, the fourth is the target's alone and the fifth the source's. At four dimensions the
+    # pool lacks one of the source's; at five it has one that the source lacks and one that the target lacks.
+    xs[:, 3] = 0
+    xt[:, 4] = 0
+    xs[:, 4] *= 0.5
     for adapter in (GFK(), SubspaceAlignment()):
-        adapter.fit_source_target(xs, None, xt)
-        assert adapter.n_components_ in (4, 5)
+        assert adapter.fit_source_target(xs, None, xt).n_components_ == 5
+
+
+def test_the_automatic_dimension_is_at_most_half_the_features():
+    x = sample(50, 6, 0)
+    assert GFK().fit_source_target(x, None, x + 1).n_components_ == 3
 
 
 # TCA
