@@ -54,7 +54,7 @@ class ConditionalBuresAdapter(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  
         Rounds that were run.
     n_iter_ : int
         Iterations of L-BFGS in all rounds together.
-    distances_ : array (n_rounds_,)
+    distances_ : array (R,)
         Squared distance after each round, between mapped source and the target with the pseudo-labels of that round,
         in units of the mean variance of a coordinate.
     pseudo_labels_ : array (m, K)
