@@ -1,5 +1,7 @@
-"""What is collected: the doctests of an integration need the library it is for."""
+"""What is collected: the doctests of what needs an optional library, where this is installed."""
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("dask") else ["src/bures/integrations/dask.py"]
+NEEDED = {"src/bures/integrations/dask.py": "dask", "src/bures/estimators/_transport.py": "ot"}
+
+collect_ignore = [path for path, library in NEEDED.items() if not find_spec(library)]

@@ -1,0 +1,81 @@
+"""Covariances with a ridge, their powers and the map between two of them, without d x d matrices where n < d."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bures.estimators._base import Floats
+
+__all__ = ["MongeMap", "RidgedCovariance", "mean_variance"]
+
+
+def mean_variance(*samples: Floats) -> float:
+    """Variance of a feature on average over the features and the samples (n, d); 1 where nothing varies.
+
+    Ridges are given in this unit, so that a change of the unit of measurement changes nothing.
+    """
+    variance = float(np.mean([sample.var(axis=0).mean() for sample in samples]))
+    return variance if variance > 0 else 1.0
+
+
+@dataclass(frozen=True)
+class RidgedCovariance:
+    """C + ridge I of a sample, as the mean (d,), principal axes (d, r) and variances (r,) of the sample."""
+
+    mean: Floats
+    axes: Floats
+    variances: Floats
+    ridge: float
+
+    @classmethod
+    def fit(cls, x: Floats, ridge: float) -> RidgedCovariance:
+        """The covariance (1/n) of the rows of ``x`` (n, d)."""
+        mean = x.mean(axis=0)
+        _, singular, axes = np.linalg.svd((x - mean) / np.sqrt(len(x)), full_matrices=False)
+        return cls(mean, axes.T, singular**2, ridge)
+
+    def power(self, x: Floats, exponent: float) -> Floats:
+        """The rows x (n, d) times (C + ridge I) to a power: off the principal axes this is the ridge to the power."""
+        rest = self.ridge**exponent
+        along = (self.variances + self.ridge) ** exponent - rest
+        return np.asarray(rest * x + ((x @ self.axes) * along) @ self.axes.T)
+
+
+@dataclass(frozen=True)
+class MongeMap:
+    r"""The optimal map between two Gaussians, from the moments of two samples with a ridge.
+
+    .. math:: x \mapsto \mu_t + T (x - \mu_s), \qquad T = S^{-1/2} (S^{1/2} \Sigma S^{1/2})^{1/2} S^{-1/2},
+
+    with S and Sigma the covariances of source and target, ridge included. Off the span of the samples T is the
+    identity, so that only its part in ``basis`` (d, r) is kept; ``matrix`` (r, r) is T - I there.
+    """
+
+    mean_s: Floats
+    mean_t: Floats
+    basis: Floats
+    matrix: Floats
+
+    @classmethod
+    def fit(cls, xs: Floats, xt: Floats, ridge: float) -> MongeMap:
+        """Between the rows of xs (n, d) and of xt (m, d)."""
+        mean_s, mean_t = xs.mean(axis=0), xt.mean(axis=0)
+        a, b = (xs - mean_s) / np.sqrt(len(xs)), (xt - mean_t) / np.sqrt(len(xt))
+        basis = np.eye(xs.shape[1])
+        if len(a) + len(b) < xs.shape[1]:
+            basis = np.linalg.svd(np.concatenate([a, b]), full_matrices=False)[2].T
+        a, b = a @ basis, b @ basis
+        eye = np.eye(basis.shape[1])
+        values, vectors = np.linalg.eigh(a.T @ a)
+        values = values.clip(min=0) + ridge
+        root, inverse = (vectors * values**0.5) @ vectors.T, (vectors * values**-0.5) @ vectors.T
+        middle_values, middle_vectors = np.linalg.eigh(root @ (b.T @ b + ridge * eye) @ root)
+        middle = (middle_vectors * middle_values.clip(min=0) ** 0.5) @ middle_vectors.T
+        return cls(mean_s, mean_t, basis, inverse @ middle @ inverse - eye)
+
+    def __call__(self, x: Floats) -> Floats:
+        """Move the rows of x (n, d)."""
+        centred = x - self.mean_s
+        return np.asarray(self.mean_t + centred + centred @ self.basis @ self.matrix @ self.basis.T)
