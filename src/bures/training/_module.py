@@ -66,7 +66,7 @@ class AdaptationModule(L.LightningModule):
         torch.manual_seed(derive_seed(self.recipe.seed, "step", step.number, self.global_rank))
         batch = self._global_batch(self._forward(step))
         cross_entropy = F.cross_entropy(batch.logits_s, batch.y_s, label_smoothing=self.recipe.label_smoothing)
-        objective = self.method(batch, step.number / self.steps_per_epoch)
+        objective = self.method(batch, step.number / self.steps_per_epoch, step.number / self.n_steps)
         loss: Tensor = cross_entropy + objective.total
         with torch.no_grad():
             right = (batch.logits_s.argmax(dim=1) == batch.y_s).float().mean()
