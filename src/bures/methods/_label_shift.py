@@ -103,8 +103,9 @@ def class_weights(joint: Tensor, predicted: Tensor) -> Tensor:
     tensor([1.5941, 0.4059], dtype=torch.float64)
     """
     k = len(predicted)
-    ridge = RIDGE * joint.square().sum() / k
+    ridge = (RIDGE * joint.square().sum() / k).clamp_min(torch.finfo(joint.dtype).tiny)
     gram = joint.T @ joint + ridge * torch.eye(k, dtype=joint.dtype, device=joint.device)
     change, _ = torch.linalg.solve_ex(gram, joint.T @ (predicted - joint.sum(dim=1)))
     weights: Tensor = (1 + change).clamp_min(0)
-    return weights / (weights @ joint.sum(dim=0)).clamp_min(torch.finfo(joint.dtype).tiny)
+    mean = weights @ joint.sum(dim=0)
+    return weights / torch.where(mean > 0, mean, 1.0)

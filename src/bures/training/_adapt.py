@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 
 from bures.data import Domain, HiddenLabels, ImageFiles, align_classes
@@ -23,9 +24,10 @@ from bures.networks._batchnorm import adaptable_layers
 from bures.provenance import command_line, hardware, versions
 from bures.training._assembly import NetworkSpec, assemble, fit_samples
 from bures.training._batches import PairData
-from bures.training._checkpoint import load_checkpoint
+from bures.training._checkpoint import compare, load_checkpoint
 from bures.training._checkpointer import Checkpointer, StoppedBySignal, restore
 from bures.training._evaluation import Evaluator
+from bures.training._gather import world_size
 from bures.training._inputs import Inputs
 from bures.training._module import AdaptationModule
 from bures.training._progress import RichProgress
@@ -137,7 +139,10 @@ def adapt(
     folder = RunFolder(output)
     with _quiet():
         setting = _prepare(source, target, evaluation, recipe, partial, in_memory, n_workers, progress)
-        state = _start(folder, setting, resume, origin)
+        _check_devices(setting, devices, strategy, sync_batchnorm)
+        # Of several processes one writes the run folder.
+        leads = devices == 1 or rank_zero_only.rank == 0  # type: ignore[attr-defined]
+        state = _start(folder, setting, resume, origin, leads) if leads or resume else None
         if state == "finished":
             return Run(folder.path, folder.read_manifest())
         session = _Session(folder, setting, checkpoint_every, state if isinstance(state, dict) else None, progress)
@@ -147,16 +152,25 @@ def adapt(
             "strategy": strategy,
             "sync_batchnorm": sync_batchnorm,
         }
-        _check_devices(setting, devices, sync_batchnorm)
         try:
             session.fit(trainer_options)
+            if leads:
+                session.finish()
         except StoppedBySignal as stop:
-            session.write_status("stopped", str(stop))
+            session.note_end("stopped", stop)
             raise
         except TrainingError as error:
-            session.write_status("failed", str(error))
+            if leads:
+                session.note_end("failed", error)
             raise
-        return session.finish()
+        except OSError as error:
+            failure = TrainingError(f"the run cannot go on ({error}); {session.kept}. Mend this and resume the run")
+            if leads:
+                session.note_end("failed", failure)
+            raise failure from error
+        if world_size() > 1:
+            torch.distributed.barrier()  # the others read what the first has written
+        return Run(folder.path, folder.read_manifest())
 
 
 @dataclass
@@ -185,9 +199,13 @@ class _Setting:
     @property
     def fingerprint(self) -> dict[str, Any]:
         """What decides the training: a checkpoint fits where all of it is the same."""
-        options = {f"options.{name}": value for name, value in self.recipe.options.items()}
-        plain = {name: value for name, value in self.recipe.to_dict().items() if name not in ("options", "weights")}
-        return {**plain, **options, **{f"data.{side}": value for side, value in self.checksums.items()}}
+        return _fingerprint(self.recipe.to_dict(), self.checksums)
+
+
+def _fingerprint(recipe: Mapping[str, Any], checksums: Mapping[str, str]) -> dict[str, Any]:
+    options = {f"options.{name}": value for name, value in recipe["options"].items()}
+    plain = {name: value for name, value in recipe.items() if name not in ("options", "weights")}
+    return {**plain, **options, **{f"data.{side}": value for side, value in checksums.items()}}
 
 
 def _prepare(
@@ -220,7 +238,7 @@ def _prepare(
     masked = target.hide_labels()[0] if target.labels is not None else target
     evaluator = Evaluator(evaluation, hidden, masked, inputs, n_workers=n_workers or 0)
     data = PairData(source, masked, recipe, n_workers)
-    checksums = {"source": checksum(source), "target": checksum(masked)}
+    checksums = {"source": checksum(source), "target": checksum(masked), "evaluation": checksum(evaluation)}
     return _Setting(recipe, spec, network, inputs, method, source, masked, evaluator, data, checksums)
 
 
@@ -234,34 +252,45 @@ def _stored(domain: Domain, spec: NetworkSpec, in_memory: bool | None, progress:
 
 
 def _start(
-    folder: RunFolder, setting: _Setting, resume: bool, origin: Mapping[str, Any] | None
+    folder: RunFolder, setting: _Setting, resume: bool, origin: Mapping[str, Any] | None, leads: bool
 ) -> dict[str, Any] | str | None:
     """Begin a run folder or open one: the state of its checkpoint, None without one, or "finished"."""
     if resume:
         manifest = folder.read_manifest()
         if manifest["status"] == "finished":
             return "finished"
-        if not folder.checkpoint.is_file():
-            return None
-        return load_checkpoint(folder.checkpoint, setting.fingerprint)
+        state = None
+        if folder.checkpoint.is_file():
+            state = load_checkpoint(folder.checkpoint, setting.fingerprint)
+        else:
+            there = {side: manifest["data"][side]["checksum"] for side in setting.checksums}
+            compare(folder.manifest, _fingerprint(manifest["recipe"], there), setting.fingerprint)
+        if leads:
+            folder.remove_partial_files()
+            manifest.pop("schema")
+            folder.write_manifest(manifest | {"status": "running", "reason": None})
+            if not folder.recipe.is_file():
+                setting.recipe.save(folder.recipe)
+        return state
     folder.create()
-    setting.recipe.save(folder.recipe)
     folder.write_manifest(
         {
             "status": "running",
             "command": command_line(),
             "recipe": setting.recipe.to_dict(),
             "seed": setting.recipe.seed,
+            "trains_on_target_labels": setting.method.trains_on_target,  # the upper bound is marked as such
             "network": setting.spec.to_dict(),
             "data": {
                 "source": _described(setting.source, setting.checksums["source"]),
                 "target": _described(setting.target, setting.checksums["target"]),
-                "evaluation": _described(setting.evaluator.domain, checksum(setting.evaluator.domain)),
+                "evaluation": _described(setting.evaluator.domain, setting.checksums["evaluation"]),
                 "origin": dict(origin or {}),
             },
             "versions": versions(),
         }
     )
+    setting.recipe.save(folder.recipe)  # after the manifest, which makes the folder a run that can be resumed
     return None
 
 
@@ -296,6 +325,8 @@ class _Session:
         first, length = self.setting.data.first_step, self.setting.data.steps_per_epoch
         if first >= self.module.n_steps:  # only the end was missing
             assert self.state is not None
+            if self.setting.recipe.precision == "64-true":  # as the trainer would have done
+                self.module.double()
             restore(None, self.module, self.state)
             return
         callbacks: list[L.Callback] = [_Placement(self), self.recorder, self.checkpointer, _NextEpoch()]
@@ -319,15 +350,17 @@ class _Session:
         try:
             trainer.fit(self.module, datamodule=self.setting.data)
         except NonFiniteLossError as error:
-            kept = self.checkpointer.saved_step
-            rest = (
-                "no checkpoint was written yet"
-                if kept is None
-                else f"the last good checkpoint is that of step {kept}, {self.folder.checkpoint}"
-            )
-            raise TrainingError(f"{error}; {rest}. A smaller lr or a gradient_clip may help") from error
+            raise TrainingError(f"{error}; {self.kept}. A smaller lr or a gradient_clip may help") from error
 
-    def finish(self) -> Run:
+    @property
+    def kept(self) -> str:
+        """Which checkpoint there is, in words."""
+        step = self.checkpointer.saved_step
+        if step is None:
+            return "no checkpoint was written yet"
+        return f"the last good checkpoint is that of step {step}, {self.folder.checkpoint}"
+
+    def finish(self) -> None:
         """Evaluate the last network, and write what came of the run."""
         setting, network = self.setting, self.module.network.to(self.device)  # Lightning has moved it to the host
         evaluator, last = setting.evaluator, setting.batchnorm
@@ -353,7 +386,11 @@ class _Session:
             "seconds": self.recorder.rows[-1]["seconds"],
         }
         self.write_status("finished", None, outcome)
-        return Run(folder.path, folder.read_manifest())
+
+    def note_end(self, status: str, reason: Exception) -> None:
+        """Bring the manifest up to date where that is possible: on a full disk it is not, and the reason matters."""
+        with suppress(OSError):
+            self.write_status(status, str(reason))
 
     def write_status(self, status: str, reason: str | None, outcome: dict[str, Any] | None = None) -> None:
         """Bring the manifest up to date."""
@@ -392,9 +429,13 @@ def _source_classes(source: Domain) -> float:
     return float(torch.special.entr(frequencies).sum().exp())
 
 
-def _check_devices(setting: _Setting, devices: int, sync_batchnorm: bool) -> None:
+def _check_devices(setting: _Setting, devices: int, strategy: str, sync_batchnorm: bool) -> None:
     if devices <= 1:
         return
+    if any(name in strategy for name in ("spawn", "fork", "notebook")):
+        raise ValueError(
+            f"strategy={strategy!r} trains in processes that do not give back the state of a run; accepted is 'ddp'"
+        )
     if setting.recipe.batch_size < 2 * devices:
         raise ValueError(
             f"batch_size={setting.recipe.batch_size} is too small for {devices} devices; it is that of all of them "

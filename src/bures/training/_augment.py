@@ -62,8 +62,11 @@ class Augmentation:
             return centre_crop(images, size).float() / 255
         theta = self._windows(len(images), size / images.shape[-1], images.device, generator)
         grid = F.affine_grid(theta, [len(images), images.shape[1], size, size], align_corners=False)
-        # Outside the picture is black: the ground of digits; windows of photographs do not reach there.
-        return F.grid_sample(images.float() / 255, grid, mode="bilinear", align_corners=False)
+        # Outside the picture is black, the ground of digits. Windows of photographs lie inside, but an enlarged one
+        # asks for places between the border and the centre of the outermost pixels.
+        inside = self.rotation == 0 and self.scale == 1 and self.translation == 0
+        padding = "border" if inside else "zeros"
+        return F.grid_sample(images.float() / 255, grid, mode="bilinear", padding_mode=padding, align_corners=False)
 
     def _windows(self, n: int, ratio: float, device: torch.device, generator: torch.Generator) -> Tensor:
         """For each image the map (2, 3) from a place in the window to a place in the picture, both from -1 to 1."""

@@ -91,22 +91,29 @@ class PairData(L.LightningDataModule):
 
     def move(self, device: torch.device) -> None:
         """Keep samples that lie in memory on the device from now on, where they fit."""
+        if not self._in_memory:  # worker processes read both domains, and they cannot use the device
+            return
         self.source, self.target = (move_samples(domain, device) for domain in (self.source, self.target))
+
+    @property
+    def _in_memory(self) -> bool:
+        return all(isinstance(domain.samples, TensorSamples) for domain in (self.source, self.target))
 
     def train_dataloader(self) -> DataLoader[Step]:
         """The steps from ``first_step`` to the end of its epoch."""
         rank, n_ranks = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        in_memory = all(isinstance(domain.samples, TensorSamples) for domain in (self.source, self.target))
         steps = _Steps(self.source, self.target, self.plans, rank, n_ranks)
         last = (self.first_step // self.steps_per_epoch + 1) * self.steps_per_epoch
         streaming: dict[str, Any] = {}
-        if not in_memory:
+        if not self._in_memory:
             workers = max((torch.get_num_threads() - 1), 1) if self.n_workers is None else self.n_workers
             streaming = {"num_workers": min(workers, 8), "pin_memory": torch.cuda.is_available()}
         return DataLoader(steps, batch_size=None, sampler=range(self.first_step, last), **streaming)
 
 
 def _plan(side: str, domain: Domain, recipe: Recipe, labels: Tensor | None) -> SamplePlan:
+    if len(domain) < 2:
+        raise ValueError(f"{side} {domain.name!r} has one sample; training needs at least two of each domain")
     if recipe.batch_size > len(domain):
         raise ValueError(
             f"batch_size={recipe.batch_size} is larger than {side} {domain.name!r}, which has {len(domain)} samples; "

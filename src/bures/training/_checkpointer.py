@@ -66,11 +66,14 @@ class Checkpointer(L.Callback):
         self.saved_step: int | None = None if state is None else state["step"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Restore the state, and listen to signals."""
+        """Restore the state."""
         assert isinstance(pl_module, AdaptationModule)
         if self._to_restore is not None:
             restore(trainer, pl_module, self._to_restore)
             self._to_restore = None
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Listen to signals, in place of Lightning's handlers: those talk to the other processes in mid-step."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._handlers[number] = signal.signal(number, self._note_signal)
@@ -99,7 +102,7 @@ class Checkpointer(L.Callback):
         """Stop listening to signals."""
         self._restore_handlers()
 
-    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Stop listening to signals."""
         self._restore_handlers()
 
@@ -112,11 +115,13 @@ class Checkpointer(L.Callback):
         due = always or self._signal is not None or time.monotonic() - self._last >= self.every
         if due and trainer.is_global_zero:
             self._save(trainer, module)
-        if self._signal is not None:
+        if self._signal is not None and trainer.is_global_zero:
+            if trainer.strategy.launcher is not None:  # the others wait for this process and have nothing to save
+                trainer.strategy.launcher.kill(signal.SIGKILL)
             raise StoppedBySignal(self._signal, module.steps_done)
 
     def _save(self, trainer: L.Trainer, module: AdaptationModule) -> None:
-        module.record.check_finite()  # a checkpoint is always one that training can go on from
+        module.check_finite()  # a checkpoint is always one that training can go on from
         try:
             save_checkpoint(self.folder.checkpoint, self._state(trainer, module), self.fingerprint)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError

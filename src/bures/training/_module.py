@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
-from bures.methods import Batch, Method
+from bures.methods import Batch, Method, Objective
 from bures.networks import Network
 from bures.training._batches import Step
 from bures.training._gather import gather_rows, world_size
 from bures.training._inputs import Inputs
 from bures.training._plan import derive_seed
 from bures.training._recipe import Recipe
-from bures.training._record import StepRecord
+from bures.training._record import NonFiniteLossError, StepRecord
 
 __all__ = ["AdaptationModule"]
 
@@ -66,7 +66,7 @@ class AdaptationModule(L.LightningModule):
         torch.manual_seed(derive_seed(self.recipe.seed, "step", step.number, self.global_rank))
         batch = self._global_batch(self._forward(step))
         cross_entropy = F.cross_entropy(batch.logits_s, batch.y_s, label_smoothing=self.recipe.label_smoothing)
-        objective = self.method(batch, step.number / self.steps_per_epoch, step.number / self.n_steps)
+        objective = self._objective(batch, step.number)
         loss: Tensor = cross_entropy + objective.total
         with torch.no_grad():
             right = (batch.logits_s.argmax(dim=1) == batch.y_s).float().mean()
@@ -80,13 +80,22 @@ class AdaptationModule(L.LightningModule):
             self.record.check_finite()
         return loss
 
+    def _objective(self, batch: Batch, number: int) -> Objective:
+        try:
+            objective: Objective = self.method(batch, number / self.steps_per_epoch, number / self.n_steps)
+        except (ValueError, RuntimeError) as error:  # distances refuse samples that are not finite
+            if all(bool(part.isfinite().all()) for part in batch):
+                raise
+            raise NonFiniteLossError(number, ("the output of the network",)) from error
+        return objective
+
     def _forward(self, step: Step) -> Batch:
         generator = self._step_generator(step.number, step.x_s.device)
-        x_s = self.inputs.training(step.x_s, generator)
+        x_s = self.inputs.training(step.x_s, generator).to(self.dtype)
         if not self.method.needs_target:
             z_s, logits_s = self.network(x_s)
             return Batch(z_s, logits_s, step.y_s, z_s[:0], logits_s[:0])
-        x_t = self.inputs.training(step.x_t, generator)
+        x_t = self.inputs.training(step.x_t, generator).to(self.dtype)
         if self.recipe.joint_forward:
             z, logits = self.network(torch.cat([x_s, x_t]))
             n = len(x_s)
@@ -108,6 +117,13 @@ class AdaptationModule(L.LightningModule):
         # Every device has its part of the batch, or nothing at all where the method needs no target.
         counts = [len(part) for part in torch.empty(self.recipe.batch_size).tensor_split(world_size())]
         return Batch(*(gather_rows(part, counts if len(part) else [0] * len(counts)) for part in wide))
+
+    def check_finite(self) -> None:
+        """Raise unless the losses of all steps and the weights they led to are finite; waits for the device."""
+        self.record.check_finite()
+        values = [*self.network.state_dict().values(), *self.method.state_dict().values()]
+        if not bool(torch.stack([value.isfinite().all() for value in values]).all()):
+            raise NonFiniteLossError(self.steps_done - 1, ("the gradient",))  # of a loss that is finite
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """The recipe's optimiser and schedule, over the parameters of the network and of the method."""

@@ -67,7 +67,7 @@ def predict_samples(
     done = 0
     with evaluation_mode(network):
         for x in batches(samples, _device(network), batch_size, n_workers):
-            z, logits = network(inputs.evaluation(x))
+            z, logits = network(inputs.evaluation(x).to(_dtype(network)))
             parts.append((z.float(), logits.float().softmax(dim=1)))
             done += len(x)
             if progress is not None:
@@ -88,7 +88,7 @@ def with_target_statistics(
     adapted = copy.deepcopy(network)
     # A last batch of one sample has no variance; it joins the one before.
     stream = batches(samples, _device(network), batch_size, n_workers, join_last=True)
-    adapt_batchnorm(adapted, (inputs.evaluation(x) for x in stream))
+    adapt_batchnorm(adapted, (inputs.evaluation(x).to(_dtype(network)) for x in stream))
     return adapted
 
 
@@ -118,3 +118,7 @@ def batches(
 
 def _device(network: nn.Module) -> torch.device:
     return next(network.parameters()).device
+
+
+def _dtype(network: nn.Module) -> torch.dtype:
+    return next(network.parameters()).dtype

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import files
@@ -143,7 +144,7 @@ class Recipe:
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown; accepted are {', '.join(choices)}")
-        if not isinstance(self.epoch, int) and self.epoch not in EPOCHS:
+        if self.epoch not in EPOCHS:
             object.__setattr__(self, "epoch", _read_epoch(self.epoch))
         if not isinstance(self.options, Mapping):
             raise ValueError(f"options={self.options!r} is no mapping; accepted are names and values")
@@ -172,9 +173,12 @@ class Recipe:
 
     def _check_options(self) -> None:
         known = {option for name in method_names() for option in method_options(name)}
-        if unknown := sorted(set(self.options) - known):
+        if unknown := [option for option in self.options if option not in known]:
             raise ValueError(f"no method has an option {unknown[0]!r}; accepted are {', '.join(sorted(known))}")
-        self.build_method()
+        try:
+            self.build_method()
+        except TypeError as error:  # a number that is none, a name that is none
+            raise ValueError(f"options={self.options!r} does not fit method {self.method!r}: {error}") from error
 
     def build_method(self) -> Method:
         """The method with those of the options that it has; the others are for methods to compare it with."""
@@ -302,10 +306,10 @@ def _read(name: str, value: Any, kind: str) -> Any:
             raise ValueError(f"{name}={value!r} is no text; accepted is {accepted}")
         return value
     number = _number(value)
-    if isinstance(number, bool) or not isinstance(number, (int, float)):
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or abs(number) > sys.float_info.max:
         raise ValueError(f"{name}={value!r} is no number; accepted is {accepted}")
     if kind.startswith("int"):
-        if number != int(number):
+        if number != number or number != int(number):
             raise ValueError(f"{name}={value!r} is not whole; accepted is {accepted}")
         return int(number)
     return float(number)

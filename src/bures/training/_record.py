@@ -63,7 +63,9 @@ class StepRecord:
     ) -> None:
         """Add the values of a step; ``losses`` are watched."""
         names = (*losses, *(others or {}))
-        values = torch.stack([value.detach().double() for value in (*losses.values(), *(others or {}).values())])
+        parts = [value.detach() for value in (*losses.values(), *(others or {}).values())]
+        wide = torch.float32 if parts[0].device.type == "mps" else torch.float64  # Apple's GPUs lack float64
+        values = torch.stack([part.to(wide) for part in parts])
         total, count = self._sums.get(names, (torch.zeros_like(values), 0))
         self._sums[names] = (total + values, count + 1)
         watched = tuple(losses)

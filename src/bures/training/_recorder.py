@@ -18,6 +18,7 @@ from bures.training._run_folder import RunFolder
 __all__ = ["CollapseWarning", "EpochRecorder"]
 
 COLLAPSED = 0.25  # share of the source's effective classes, less one, below which predictions count as collapsed
+SETTLED = 50  # steps after which BatchNorm's running statistics are those of the data
 
 
 class CollapseWarning(UserWarning):
@@ -55,7 +56,7 @@ class EpochRecorder(L.Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Evaluate and write the row of the epoch."""
         assert isinstance(pl_module, AdaptationModule)
-        pl_module.record.check_finite()
+        pl_module.check_finite()
         means = pl_module.record.means()
         pl_module.record.reset()
         evaluation = self.evaluator.evaluate(pl_module.network, self.batchnorm)
@@ -67,8 +68,10 @@ class EpochRecorder(L.Callback):
         self.rows.append(row)
         self._remember_best(pl_module, evaluation, epoch)
         if trainer.is_global_zero:
-            # A network that has not learnt the source yet has nothing that could collapse.
-            if means["source_accuracy"] >= 0.5 or pl_module.steps_done >= pl_module.n_steps:
+            # A network that has not learnt the source yet has nothing that could collapse, and in the first steps the
+            # running statistics of BatchNorm still remember where they started.
+            learnt = means["source_accuracy"] >= 0.5 and pl_module.steps_done >= SETTLED
+            if learnt or pl_module.steps_done >= pl_module.n_steps:
                 self._notice_collapse(evaluation, epoch, aligned=pl_module.method.needs_target)
             self.folder.write_log(self.rows)
             if isinstance(trainer.logger, TensorBoardLogger):

@@ -88,12 +88,19 @@ class RunFolder:
             self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OSError(f"output={str(self.path)!r} cannot be made: {error.strerror or error}") from error
+        self.remove_partial_files()
         held = [entry.name for entry in self.path.iterdir() if entry.name != "checkpoints"]
         if held:
             raise FileExistsError(
                 f"output={str(self.path)!r} is not empty ({held[0]}, ...); choose another folder, or resume the run "
                 "that lies there"
             )
+
+    def remove_partial_files(self) -> None:
+        """Remove what a killed process left of files that it was writing."""
+        for part in (self.path, self.checkpoint.parent):
+            for file in part.glob(".*.????????.partial"):
+                file.unlink(missing_ok=True)
 
     def read_manifest(self) -> dict[str, Any]:
         """The manifest; an error where there is none or it is damaged."""

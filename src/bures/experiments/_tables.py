@@ -1,0 +1,71 @@
+"""Tables of accuracies from the results of sweeps: mean and standard deviation over seeds, last epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+__all__ = ["accuracy_table", "to_markdown"]
+
+MEAN = "mean"
+
+
+def accuracy_table(results: Iterable[Mapping[str, Any]], tasks: Sequence[str] | None = None) -> pd.DataFrame:
+    """Accuracies on the target in percent, as text "mean ± sd", a row for each recipe and method.
+
+    Parameters
+    ----------
+    results : iterable of mapping
+        As `bures.experiments.read_results` gives them.
+    tasks : sequence of str, optional
+        The columns, such as ``"usps->mnist"``; None is every task, in order of appearance, and the mean over tasks
+        where there are more than two.
+
+    Returns
+    -------
+    DataFrame
+        Index recipe and method. A source-only network has two rows: with its own BatchNorm statistics, and with those
+        of the target. A task that was run once has no deviation; the mean over tasks is that of the tasks' means.
+    """
+    rows = pd.DataFrame(_flatten(results))
+    tasks = list(dict.fromkeys(rows["task"])) if tasks is None else list(tasks)
+    groups = rows.groupby(["recipe", "method", "task"], sort=False)["accuracy"]
+    means, deviations = groups.mean().unstack("task"), groups.std().unstack("task")
+    table = pd.DataFrame(
+        {task: [_cell(*pair) for pair in zip(means[task], deviations[task], strict=True)] for task in tasks},
+        index=means.index,
+    )
+    if len(tasks) > 2:
+        complete = means[tasks].mean(axis=1, skipna=False)
+        table[MEAN] = [_cell(value, float("nan")) for value in complete]
+    return table.reindex(list(dict.fromkeys(zip(rows["recipe"], rows["method"], strict=True))))
+
+
+def to_markdown(table: pd.DataFrame) -> str:
+    """A table in Markdown, numbers to the right."""
+    head = ["recipe", "method", *map(str, table.columns)]
+    lines = ["| " + " | ".join(head) + " |", "| --- | --- |" + " ---: |" * len(table.columns)]
+    for (recipe, method), row in zip(table.index, table.itertuples(index=False), strict=True):
+        lines.append("| " + " | ".join([f"`{recipe}`", method, *row]) + " |")
+    return "\n".join(lines)
+
+
+def _flatten(results: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
+    for result in results:
+        final = result["final"]
+        common = {"recipe": result["recipe_name"], "task": result["task"], "seed": result["seed"]}
+        accuracies = {result["method"]: final["accuracy"]}
+        if result["method"] == "source":
+            by_policy = final["accuracy_by_batchnorm"]
+            accuracies = {"source": by_policy["training"]}
+            accuracies |= {"source, target BatchNorm": by_policy["target"]} if "target" in by_policy else {}
+        for method, accuracy in accuracies.items():
+            yield {**common, "method": method, "accuracy": 100 * accuracy}
+
+
+def _cell(mean: float, deviation: float) -> str:
+    if pd.isna(mean):
+        return "not run"
+    return f"{mean:.1f}" if pd.isna(deviation) else f"{mean:.1f} ± {deviation:.1f}"
