@@ -30,6 +30,7 @@ from bures.training._evaluation import Evaluator
 from bures.training._gather import world_size
 from bures.training._inputs import Inputs
 from bures.training._module import AdaptationModule
+from bures.training._plan import derive_seed
 from bures.training._progress import RichProgress
 from bures.training._recipe import Recipe
 from bures.training._record import NonFiniteLossError, TrainingError
@@ -149,7 +150,7 @@ def adapt(
         trainer_options = {
             "accelerator": accelerator,
             "devices": devices,
-            "strategy": strategy,
+            "strategy": _strategy(setting.method, devices, strategy),
             "sync_batchnorm": sync_batchnorm,
         }
         try:
@@ -229,7 +230,9 @@ def _prepare(
         source = target
     spec, network, inputs = assemble(recipe, source.n_classes, source.samples.shape, target.samples.shape)
     same = evaluation is target
-    method.setup(int(getattr(network.head, "out_features", 0)), source.n_classes)
+    with torch.random.fork_rng(devices=[]):  # a method's weights depend on the seed of the recipe alone
+        torch.default_generator.manual_seed(derive_seed(recipe.seed, "method"))
+        method.setup(int(getattr(network.head, "out_features", 0)), source.n_classes)
     source, target = (_stored(domain, spec, in_memory, progress) for domain in (source, target))
     evaluation = target if same else _stored(evaluation, spec, in_memory, progress)
     hidden: HiddenLabels | None = None
@@ -448,6 +451,13 @@ def _check_devices(setting: _Setting, devices: int, strategy: str, sync_batchnor
             UserWarning,
             stacklevel=3,
         )
+
+
+def _strategy(method: Method, devices: int, strategy: str) -> str:
+    """The strategy, told that a method's own parameters have no gradient while its terms do not count yet."""
+    if devices > 1 and strategy in ("auto", "ddp") and any(True for _ in method.parameters()):
+        return "ddp_find_unused_parameters_true"
+    return strategy
 
 
 @contextmanager
