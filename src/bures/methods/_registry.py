@@ -73,7 +73,7 @@ def register(
         if name in _FACTORIES:
             raise ValueError(f"a method named {name!r} exists already ({_FACTORIES[name].__module__})")
         first, _, _ = (inspect.getdoc(factory) or "").partition("\n")
-        summary = first.partition(":math:")[0].rstrip(" :,.")
+        summary = first.partition(":math:")[0].rstrip(" :,.").replace("`", "")
         _FACTORIES[name], _INFOS[name] = factory, MethodInfo(name, summary, matches, paper, cost, requires)
         return factory
 
