@@ -149,3 +149,33 @@ def test_the_number_of_samples_of_the_domains_may_differ():
     for name in DEEP:
         batch = random_batch(9, 30)
         assert bool(ready(name, 24, 3)(batch, 2.0).total.isfinite())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", DEEP)
+def test_methods_stay_on_a_gpu_and_agree_with_the_cpu(name):
+    batch = random_batch()
+    method = ready_for(name, batch)
+    there = copy.deepcopy(method).cuda()
+    moved = type(batch)(*(part.detach().cuda().requires_grad_(part.is_floating_point()) for part in batch))
+    here, found = method(batch, 2.0), there(moved, 2.0)
+    assert found.total.is_cuda
+    torch.testing.assert_close(found.total.cpu(), here.total, rtol=1e-6, atol=1e-9)
+    for one, other in zip(gradients(found, moved), gradients(here, batch), strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one.cpu(), other, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_features_that_are_not_finite_give_an_error_or_a_loss_that_is_not(name):
+    """The trainer turns both into an error that names the step; a finite loss would go on with broken weights."""
+    batch = random_batch(dtype=torch.float32)
+    method = ready_for(name, batch)
+    broken = batch._replace(z_t=batch.z_t.detach() * torch.nan, logits_t=batch.logits_t.detach() * torch.nan)
+    try:
+        total = method(broken, 2.0).total
+    except (ValueError, RuntimeError):
+        return
+    assert not bool(total.isfinite())

@@ -7,7 +7,7 @@ import torch
 from small_batches import random_batch, ready_for
 
 from bures.methods import dmp, make_method
-from bures.methods.dmp import projector
+from bures.methods.dmp import subspace_distance
 
 
 def test_the_distance_of_subspaces_is_that_of_principal_angles():
@@ -35,15 +35,15 @@ def test_it_lies_between_0_for_equal_and_1_for_orthogonal_subspaces():
     assert method(apart, 0.0).values["subspaces"].item() == pytest.approx(1, rel=1e-9)
 
 
-def test_the_projector_is_one_and_leaves_out_directions_that_are_rounding():
-    z = random_batch(6, 5, 20).z_s.detach()
-    found = projector(z)
-    torch.testing.assert_close(found @ found, found)
-    torch.testing.assert_close(found, found.T)
-    assert found.trace().item() == pytest.approx(5)
-    repeated = torch.cat([z.float(), z.float()]) + 100.0
-    assert projector(repeated).trace().item() == pytest.approx(5)
-    assert projector(torch.full((6, 20), 0.1)).abs().max().item() == 0
+def test_directions_that_are_rounding_are_left_out():
+    batch = random_batch(6, 5, 20)
+    wanted = subspace_distance(batch.z_s, batch.z_t).item()
+    z_s, z_t = batch.z_s.detach().float() + 100.0, batch.z_t.detach().float() - 100.0
+    repeated = subspace_distance(torch.cat([z_s, z_s]), torch.cat([z_t, z_t, z_t]))
+    assert repeated.item() == pytest.approx(wanted, abs=1e-5)
+    # Constant features, whose mean is rounded, span nothing: neither do two such batches share anything.
+    assert subspace_distance(torch.full((6, 20), 0.1), torch.full((6, 20), 0.3)).item() == 0
+    assert subspace_distance(torch.full((6, 20), 0.1), z_t).item() == pytest.approx(1)
 
 
 def test_the_gradient_of_the_subspaces_is_that_of_finite_differences():

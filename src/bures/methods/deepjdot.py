@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bures.arrays import full_precision
+from bures.arrays import check_finite, full_precision
 from bures.methods._method import Batch, Method, Schedule, Term
 from bures.methods._registry import register
 from bures.methods._transport import import_pot, pair_distances, uniform
@@ -55,6 +55,7 @@ class JointTransportTerm(Term):
         with full_precision(batch.z_s):
             surprise = -batch.logits_t.log_softmax(dim=1)[:, batch.y_s].T
             cost = self.alpha * pair_distances(batch.z_s, batch.z_t) + self.lambda_t * surprise
+            check_finite("the transport cost", cost)  # the solver would warn of it and go on
             n, m = cost.shape
             plan: Tensor = ot.emd(uniform(n, cost), uniform(m, cost), cost.detach().double(), numItermax=MAX_STEPS)
             return (plan.to(cost.dtype) * cost).sum()

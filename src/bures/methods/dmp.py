@@ -12,13 +12,13 @@ from bures.arrays import full_precision
 from bures.methods._method import Batch, Method, Schedule, Term
 from bures.methods._registry import register
 
-__all__ = ["DiscriminationTerm", "SubspaceTerm", "dmp", "projector"]
+__all__ = ["DiscriminationTerm", "SubspaceTerm", "dmp", "subspace_distance"]
 
 MOMENTUM = 0.95  # of the class centres: some twenty batches, while features still change
 RESOLUTION = 1e-4  # directions with less than this share of the largest deviation are not part of a subspace
 
 
-@register("dmp", matches="marginal", paper="Luo et al., TPAMI 2022", cost="nd min(n, d) + nd² + nK")
+@register("dmp", matches="marginal", paper="Luo et al., TPAMI 2022", cost="n²d + n³ + ndK")
 def dmp(
     *,
     weight: float = 1.0,
@@ -67,25 +67,33 @@ class SubspaceTerm(Term):
                 stacklevel=2,
             )
         with full_precision(batch.z_s):
-            pi_s, pi_t = projector(batch.z_s), projector(batch.z_t)
-            dimensions = (pi_s.trace() + pi_t.trace()).detach().clamp_min(1)
-            value = (pi_s - pi_t).square().sum() / dimensions
+            value = subspace_distance(batch.z_s, batch.z_t)
             return value.to(torch.promote_types(batch.z_s.dtype, torch.float32))
 
 
-def projector(z: Tensor) -> Tensor:
-    """Orthogonal projector (d, d) on the span of the centred rows of z (n, d), in float64.
+def subspace_distance(z_s: Tensor, z_t: Tensor) -> Tensor:
+    r"""Squared projection distance of the spans of the centred rows, over their dimensions, in float64.
 
-    As a product with the pseudoinverse, whose derivative divides by singular values that are kept and never by
-    differences of them.
+    With :math:`\Pi = X^\top (X X^\top)^+ X` and ranks r, the square :math:`r_s + r_t - 2\, \mathrm{tr}(\Pi_s \Pi_t)` takes
+    matrices of the size of the batch alone. The derivative of a pseudoinverse divides by eigenvalues that are
+    kept and never by differences of them.
     """
+    (a, inverse_a, rank_a), (b, inverse_b, rank_b) = _span(z_s), _span(z_t)
+    between = a @ b.T
+    shared = ((inverse_a @ between) * (between @ inverse_b)).sum()
+    return (rank_a + rank_b - 2 * shared) / (rank_a + rank_b).clamp_min(1)
+
+
+def _span(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Centred rows in float64, the pseudoinverse of their Gram matrix, and its rank."""
     exact = z.double()
     centred = exact - exact.mean(dim=0)
-    # Beside zero features, relative to which nothing can be small, the rounding of the mean is no direction.
-    floor = torch.finfo(z.dtype).eps * exact.detach().abs().amax() * max(z.shape)
-    inverse = torch.linalg.pinv(centred, atol=floor.clamp_min(torch.finfo(torch.float64).tiny), rtol=RESOLUTION)
-    projection: Tensor = inverse @ centred
-    return projection
+    gram = centred @ centred.T
+    # For equal rows, relative to whose deviations nothing is small, the rounding of the mean is no direction.
+    rounding = torch.finfo(z.dtype).eps * exact.detach().abs().amax() * max(z.shape)
+    floor = rounding.square().clamp_min(torch.finfo(torch.float64).tiny)
+    inverse: Tensor = torch.linalg.pinv(gram, atol=floor, rtol=RESOLUTION**2, hermitian=True)
+    return centred, inverse, (inverse * gram).sum().detach().round()
 
 
 class DiscriminationTerm(Term):

@@ -52,7 +52,8 @@ class LocalMMDTerm(Term):
             p_t = batch.p_t.detach().to(torch.promote_types(batch.z_t.dtype, torch.float32))
             blocks = gaussian_blocks(batch.z_s, batch.z_t, self.multiples)
             mass_s, mass_t = one_hot(batch.y_s, p_t.shape[1]).to(p_t), p_t
-            there = (mass_s.sum(dim=0) > 0) & (mass_t.sum(dim=0) > 0)
+            # Not "greater than zero": predictions that are not finite must not pass for missing classes.
+            there = ~((mass_s.sum(dim=0) <= 0) | (mass_t.sum(dim=0) <= 0))
             distances = squared_mean_difference(blocks, _shares(mass_s), _shares(mass_t))
             return torch.where(there, distances, 0.0).sum() / there.sum().clamp_min(1)
 

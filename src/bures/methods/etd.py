@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from bures.arrays import check_positive, full_precision
+from bures.arrays import check_finite, check_positive, full_precision
 from bures.methods._method import Batch, Method, Schedule, Term
 from bures.methods._registry import register
 from bures.methods._terms import EntropyTerm
@@ -62,6 +62,7 @@ class EnhancedTransportTerm(Term):
             unit = distances.detach().mean().clamp_min(torch.finfo(distances.dtype).tiny)
             weights = attention(batch.y_s, batch.p_t.detach(), self.temperature).to(distances.dtype)
             cost = weights * distances / unit
+            check_finite("the transport cost", cost)  # the solver would go on with it
             n, m = cost.shape
             plan: Tensor = ot.sinkhorn(
                 uniform(n, cost),
