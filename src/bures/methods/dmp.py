@@ -74,8 +74,8 @@ class SubspaceTerm(Term):
 def subspace_distance(z_s: Tensor, z_t: Tensor) -> Tensor:
     r"""Squared projection distance of the spans of the centred rows, over their dimensions, in float64.
 
-    With :math:`\Pi = X^\top (X X^\top)^+ X` and ranks r, the square :math:`r_s + r_t - 2\, \mathrm{tr}(\Pi_s \Pi_t)` takes
-    matrices of the size of the batch alone. The derivative of a pseudoinverse divides by eigenvalues that are
+    With :math:`\Pi = X^\top (X X^\top)^+ X` and ranks r, the square :math:`r_s + r_t - 2\, \mathrm{tr}\, \Pi_s \Pi_t`
+    takes matrices of the size of the batch alone. The derivative of a pseudoinverse divides by eigenvalues that are
     kept and never by differences of them.
     """
     (a, inverse_a, rank_a), (b, inverse_b, rank_b) = _span(z_s), _span(z_t)
