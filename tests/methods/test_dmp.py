@@ -46,8 +46,12 @@ def test_directions_that_are_rounding_are_left_out():
     assert subspace_distance(torch.full((6, 20), 0.1), z_t).item() == pytest.approx(1)
 
 
-def test_the_gradient_of_the_subspaces_is_that_of_finite_differences():
+@pytest.mark.parametrize("least", [1.0, 1e-3])
+def test_the_gradient_of_the_subspaces_is_that_of_finite_differences(least):
     batch = random_batch(4, 3, 6)
+    scales = torch.logspace(0, np.log10(least), 6, dtype=torch.float64)  # singular values as unequal as in training
+    parts = (part.detach() * scales for part in (batch.z_s, batch.z_t))
+    batch = batch._replace(**dict(zip(("z_s", "z_t"), (part.requires_grad_() for part in parts), strict=True)))
     method = make_method("dmp")
 
     def total(z_s, z_t):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize, one_hot
 
 from bures.arrays import full_precision
@@ -74,26 +76,51 @@ class SubspaceTerm(Term):
 def subspace_distance(z_s: Tensor, z_t: Tensor) -> Tensor:
     r"""Squared projection distance of the spans of the centred rows, over their dimensions, in float64.
 
-    With :math:`\Pi = X^\top (X X^\top)^+ X` and ranks r, the square :math:`r_s + r_t - 2\, \mathrm{tr}\, \Pi_s \Pi_t`
-    takes matrices of the size of the batch alone. The derivative of a pseudoinverse divides by eigenvalues that are
-    kept and never by differences of them.
+    That is :math:`(r_s + r_t - 2\, \mathrm{tr}\, \Pi_s \Pi_t) / (r_s + r_t)`.
     """
-    (a, inverse_a, rank_a), (b, inverse_b, rank_b) = _span(z_s), _span(z_t)
-    between = a @ b.T
-    shared = ((inverse_a @ between) * (between @ inverse_b)).sum()
-    return (rank_a + rank_b - 2 * shared) / (rank_a + rank_b).clamp_min(1)
+    a, b = (z.double() - z.double().mean(dim=0) for z in (z_s, z_t))
+    shared, rank_a, rank_b = _SharedDimensions.apply(a, b, _rounding(z_s), _rounding(z_t))
+    distance: Tensor = (rank_a + rank_b - 2 * shared) / (rank_a + rank_b).clamp_min(1)
+    return distance
 
 
-def _span(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Centred rows in float64, the pseudoinverse of their Gram matrix, and its rank."""
-    exact = z.double()
-    centred = exact - exact.mean(dim=0)
-    gram = centred @ centred.T
-    # For equal rows, relative to whose deviations nothing is small, the rounding of the mean is no direction.
-    rounding = torch.finfo(z.dtype).eps * exact.detach().abs().amax() * max(z.shape)
-    floor = rounding.square().clamp_min(torch.finfo(torch.float64).tiny)
-    inverse: Tensor = torch.linalg.pinv(gram, atol=floor, rtol=RESOLUTION**2, hermitian=True)
-    return centred, inverse, (inverse * gram).sum().detach().round()
+class _SharedDimensions(torch.autograd.Function):
+    r"""Trace of the product of two projectors, and their ranks.
+
+    For :math:`X = U S V^\top` the projector :math:`V V^\top` moves with X by
+    :math:`V S^{-1} U^\top dX (I - V V^\top)` and its transpose. That divides by singular values, and never by
+    differences of them as the derivatives of V do.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, least_a: Tensor, least_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        (left_a, v_a, rank_a), (left_b, v_b, rank_b) = _span(a, least_a), _span(b, least_b)
+        ctx.save_for_backward(left_a, v_a, left_b, v_b)
+        ctx.mark_non_differentiable(rank_a, rank_b)
+        return (v_a.T @ v_b).square().sum(), rank_a, rank_b
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        left_a, v_a, left_b, v_b = ctx.saved_tensors
+        cosines = v_a.T @ v_b
+        to_a = left_a @ (cosines @ v_b.T - cosines @ cosines.T @ v_a.T)
+        to_b = left_b @ (cosines.T @ v_a.T - cosines.T @ cosines @ v_b.T)
+        return 2 * grad * to_a, 2 * grad * to_b, None, None
+
+
+def _span(x: Tensor, least: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """U / S (n, n) and V (d, n) of rows (n, d), zero in directions that are not part of the span, and its dimension."""
+    values, u = torch.linalg.eigh(x @ x.T)
+    s = values.clamp_min(0).sqrt()
+    kept = s > torch.maximum(least, RESOLUTION * s[-1])
+    left = u * torch.where(kept, 1 / s, 0.0)
+    return left, x.T @ left, kept.sum().to(x.dtype)
+
+
+def _rounding(z: Tensor) -> Tensor:
+    """Deviations below this are the rounding of equal rows, relative to whose deviations nothing is small."""
+    return torch.finfo(z.dtype).eps * z.detach().double().abs().amax() * max(z.shape)
 
 
 class DiscriminationTerm(Term):
