@@ -16,8 +16,9 @@ endif
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-demo: venv ## run the example that shows a conditional shift
-	$(BIN)/python examples/conditional_shift.py
+demo: venv ## train a network on MNIST digits with labels and on Optdigits without
+	rm -rf outputs/demo
+	$(BIN)/bures adapt --source mnist5k --target optdigits --recipe demo --method source --method ckb -o outputs/demo
 
 # One thread per process, so that parallel tests do not compete for the cores.
 test: lint ## lint, then run the tests and the doctests

@@ -46,6 +46,11 @@ def test_all_public_names_load_torch_but_neither_lightning_nor_matplotlib():
     assert not loaded & {*HEAVY, "sklearn", "torchvision"}
 
 
+def test_the_command_line_loads_neither_lightning_nor_matplotlib_before_it_needs_them():
+    loaded, _ = after("import bures.cli, bures.training; bures.training.load_recipe('digits')")
+    assert not loaded & HEAVY
+
+
 def test_import_and_first_use_raise_no_warning():
     python("import bures; bures.ckb; bures.CKBLoss(); bures.data.drifting_class(6)", "-W", "error")
 

@@ -1,10 +1,12 @@
-"""The README is true: its Python runs with the output shown, and its terminal output is what the demo prints."""
+"""The README and the page of results are true: Python runs with the output shown, numbers are in the ledgers."""
 
 import doctest
-import os
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+from bures.experiments import read_results
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -18,15 +20,48 @@ def test_python_in_the_readme_gives_the_output_shown():
     assert result.failed == 0
 
 
-def test_the_demo_prints_what_the_readme_shows(tmp_path):
-    shown = README.split("`make demo` prints:\n\n```\n")[1].split("```")[0].splitlines()
-    environment = {**os.environ, "MPLBACKEND": "Agg", "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
-    command = [sys.executable, str(ROOT / "examples/conditional_shift.py"), "--output", str(tmp_path)]
-    run = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment, check=True)
-    printed = [line.rstrip() for line in run.stdout.splitlines()]
-    start = printed.index(shown[0].rstrip())
-    assert printed[start : start + len(shown)] == [line.rstrip() for line in shown]
-    assert (tmp_path / "conditional_shift.png").stat().st_size > 10_000
+def test_the_demo_shown_is_the_one_published():
+    shown = README.split("`make demo` prints:\n\n```\n")[1].split("```")[0]
+    rows = json.loads((ROOT / "results/demo/comparison.json").read_text(encoding="utf-8"))["rows"]
+    assert [row["label"] for row in rows] == ["source", "source+adabn", "ckb"]
+    for row in rows:
+        (line,) = [line for line in shown.splitlines() if line.startswith(f"│ {row['label']} ")]
+        cells = [cell.strip() for cell in line.strip("│").split("│")]
+        assert cells[1] == f"{100 * row['accuracy']:.1f}"
+        assert cells[2] == ("" if row["gain"] is None else f"{100 * row['gain']:+.1f}")
+
+
+def test_the_demo_is_the_command_of_the_makefile():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    command = json.loads((ROOT / "results/demo/ckb.json").read_text(encoding="utf-8"))["command"]
+    assert f"$(BIN)/{command}" in makefile
+
+
+def test_tables_of_results_are_made_from_the_ledgers():
+    command = [sys.executable, str(ROOT / "tools/results_page.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_figures_in_the_text_of_the_results_are_in_the_ledgers():
+    text = " ".join((ROOT / "docs/results.md").read_text(encoding="utf-8").split())
+    trials = {result["key"]: result for result in read_results(ROOT / "results/trials.jsonl")}
+
+    def trial(task, method, **changes):
+        parts = [f"{name}={json.dumps(value)}" for name, value in sorted(changes.items())]
+        return 100 * trials["|".join([*task, "digits-plain", method, "100", *parts])]["final"]["accuracy"]
+
+    to_mnist, to_usps = ("usps", "mnist"), ("mnist", "usps")
+    plain = {"options.label_shift": False}
+    assert f"{trial(to_mnist, 'ckb+mmd', **plain):.1f} against {trial(to_mnist, 'ckb'):.1f} on USPS to MNIST" in text
+    assert f"{trial(to_usps, 'ckb+mmd', **plain):.1f} against {trial(to_usps, 'ckb'):.1f} on MNIST to USPS" in text
+    assert f"brought USPS to MNIST to {trial(to_mnist, 'ckb+mmd', class_balanced=True, **plain):.1f}" in text
+    best = sorted(
+        100 * result["final"]["accuracy"]
+        for result in read_results(ROOT / "results/digits.jsonl")
+        if result["recipe_name"] == "digits-best" and result["task"] == "usps->mnist"
+    )
+    assert f"ends at {best[0]:.1f}, the others between {best[1]:.1f} and {best[-1]:.1f}" in text
 
 
 def test_times_in_the_readme_are_those_measured():

@@ -5,8 +5,9 @@ Names are loaded on first use, so ``import bures`` is quick and pulls in no part
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from bures.lazy import lazy_names
 
 if TYPE_CHECKING:
     from bures import data
@@ -52,19 +53,8 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {name: "bures.losses" if name.endswith("Loss") else "bures.metrics" for name in __all__ if name != "data"}
+_HOMES["data"] = "bures.data"
 _HOMES |= dict.fromkeys(("LinearMap", "NystroemMap", "RandomFourierMap"), "bures.feature_maps")
 _HOMES |= dict.fromkeys(("ConditionalMoments", "MomentDistance"), "bures.moments")
 
-
-def __getattr__(name: str) -> Any:
-    if name == "data":
-        return import_module("bures.data")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'bures' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

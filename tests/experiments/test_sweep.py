@@ -72,7 +72,7 @@ def test_tables_give_mean_and_deviation_and_both_source_rows():
     assert table.loc[("r", "ckb"), "a->b"] == "92.0 ± 2.8"
     assert table.loc[("r", "ckb"), "b->a"] == "80.0"
     assert table.loc[("r", "source"), "a->b"] == "50.0"
-    assert table.loc[("r", "source, target BatchNorm"), "a->b"] == "60.0"
+    assert table.loc[("r", "source+adabn"), "a->b"] == "60.0"
     assert table.loc[("r", "source"), "b->a"] == "not run"
     assert "| `r` | ckb | 92.0 ± 2.8 | 80.0 |" in to_markdown(table)
 

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 import bures
+from bures.cli._progress import leading_process
 from bures.cli.adapt import adapt_command
 from bures.cli.distance import distance
 from bures.cli.doctor import doctor
@@ -60,6 +61,7 @@ def _options(
 def main() -> None:
     """Run the command line; an error is one line on the standard error stream and exit code 2."""
     console = Console(stderr=True, soft_wrap=True)
+    console.quiet = not leading_process()  # others would repeat what the first says
     warnings.showwarning = lambda message, *_args, **_kwargs: console.print(f"warning: {message}", markup=False)
     try:
         app()

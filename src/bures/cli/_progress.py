@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bures.data._decoding import Progress as Report
 
-__all__ = ["progress_bar"]
+__all__ = ["leading_process", "progress_bar"]
+
+
+def leading_process() -> bool:
+    """Whether this process is the first of those that train together; torch's launchers number them."""
+    return os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("NODE_RANK", "0") == "0"
 
 
 @contextmanager

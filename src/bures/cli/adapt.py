@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
 from rich.console import Console
 from rich.table import Table
 
-from bures.cli._progress import progress_bar
+from bures.cli._progress import leading_process, progress_bar
 from bures.data import Domain, load_domain
-from bures.experiments import Comparison, compare, feature_figure
 from bures.files import write_json
 from bures.methods import method_names
-from bures.training import Recipe, Run, RunFolder, StoppedBySignal, adapt, load_recipe, recipe_names
+from bures.training import Recipe, RunFolder, StoppedBySignal, load_recipe, recipe_names
+
+if TYPE_CHECKING:
+    from bures.experiments import Comparison
+    from bures.training import Run
 
 __all__ = ["adapt_command"]
 
@@ -69,6 +72,13 @@ def adapt_command(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="How long to train.", rich_help_panel=TRAINING)] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples of each domain.", rich_help_panel=TRAINING)] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side of the images the network sees.", rich_help_panel=TRAINING)
+    ] = None,
+    class_balanced: Annotated[
+        bool | None,
+        typer.Option("--class-balanced", help="Draw source classes equally often.", rich_help_panel=TRAINING),
+    ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.", rich_help_panel=TRAINING)] = None,
     precision: Annotated[
         str | None, typer.Option(help="32-true, bf16-mixed or 64-true.", rich_help_panel=TRAINING)
@@ -131,6 +141,8 @@ def adapt_command(
             "weights": weights,
             "epochs": epochs,
             "batch_size": batch_size,
+            "image_size": image_size,
+            "class_balanced": class_balanced,
             "lr": lr,
             "precision": precision,
             "seed": seed,
@@ -141,7 +153,11 @@ def adapt_command(
         chosen = base.override({"method": methods[0], **changes} if len(methods) == 1 else changes)
         chosen = chosen.locate_weights(data_root)
         job = _Job(origin, chosen, methods, output or _default_output(origin, methods), download)
-    _run(job, machine, resume is not None, figure, quiet)
+    if devices > 1 and len(job.methods) > 1:
+        raise ValueError(f"--devices {devices} trains one method at a time; give --method once")
+    # On several devices Lightning runs this command once for each; the first speaks for all.
+    leads = leading_process()
+    _run(job, machine, resume is not None, figure and leads, quiet or not leads)
 
 
 class _Job:
@@ -154,6 +170,9 @@ class _Job:
 
 
 def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, quiet: bool) -> None:
+    from bures.experiments import Comparison, compare  # Lightning takes seconds to import: not for --help
+    from bures.training import adapt
+
     console = Console()
     source, target, evaluation = _load(job, quiet)
     options = {**machine, "evaluation": evaluation, "partial": job.origin["partial"], "origin": job.origin}
@@ -208,8 +227,10 @@ def _show(console: Console, comparison: Comparison, source: Domain, target: Doma
     table = Table(title=title, title_justify="left")
     table.add_column("method")
     labelled = tested.labels is not None
+    compared = comparison.baseline is not None and len(comparison.runs) > 1
     if labelled:
         table.add_column("target accuracy %", justify="right")
+    if compared:
         table.add_column("gain", justify="right")
     table.add_column("label-free score", justify="right")
     table.add_column("seconds", justify="right")
@@ -218,12 +239,12 @@ def _show(console: Console, comparison: Comparison, source: Domain, target: Doma
         gain = "" if row.gain is None else f"{100 * row.gain:+.1f}"
         score = "" if row.score is None else f"{row.score:.3f}"
         seconds = "" if row.seconds is None else f"{row.seconds:.0f}"
-        table.add_row(row.label, *([accuracy, gain] if labelled else []), score, seconds)
+        table.add_row(row.label, *[accuracy] * labelled, *[gain] * compared, score, seconds)
     console.print(table)
     notes = ["Last epoch."]
     if labelled:
         notes.append(f"Accuracy on {len(tested)} target samples, whose labels training has not seen.")
-    if comparison.baseline is not None and len(comparison.runs) > 1:
+    if compared:
         notes.append("Gains are over the better of the two source-only rows.")
     console.print(" ".join(notes), highlight=False)
     for run in comparison.runs.values():
@@ -233,6 +254,8 @@ def _show(console: Console, comparison: Comparison, source: Domain, target: Doma
 
 def _draw(comparison: Comparison, source: Domain, target: Domain, folder: Path) -> Path:
     """The features of the first and the last method, or of the only one."""
+    from bures.experiments import feature_figure
+
     names = list(dict.fromkeys([next(iter(comparison.runs)), list(comparison.runs)[-1]]))
     models = {_title(name, comparison.runs[name]): comparison.runs[name].model() for name in names}
     figure = feature_figure(models, source, target)

@@ -1,18 +1,35 @@
 """Several runs side by side: comparisons of methods, sweeps, their tables and figures."""
 
-from bures.experiments._comparison import Comparison, compare
-from bures.experiments._feature_figure import feature_figure
-from bures.experiments._sweep import Cell, Sweep, read_results, run_sweep
-from bures.experiments._tables import accuracy_table, to_markdown
+from __future__ import annotations
 
-__all__ = [
-    "Cell",
-    "Comparison",
-    "Sweep",
-    "accuracy_table",
-    "compare",
-    "feature_figure",
-    "read_results",
-    "run_sweep",
-    "to_markdown",
-]
+from typing import TYPE_CHECKING
+
+from bures.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from bures.experiments._comparison import Comparison as Comparison
+    from bures.experiments._comparison import compare as compare
+    from bures.experiments._feature_figure import feature_figure as feature_figure
+    from bures.experiments._sweep import Cell as Cell
+    from bures.experiments._sweep import Sweep as Sweep
+    from bures.experiments._sweep import read_results as read_results
+    from bures.experiments._sweep import run_sweep as run_sweep
+    from bures.experiments._tables import accuracy_table as accuracy_table
+    from bures.experiments._tables import to_markdown as to_markdown
+
+# Tables need no matplotlib and figures no sweep, so each name loads its own module only.
+_HOMES = {
+    "Comparison": "bures.experiments._comparison",
+    "compare": "bures.experiments._comparison",
+    "feature_figure": "bures.experiments._feature_figure",
+    "Cell": "bures.experiments._sweep",
+    "Sweep": "bures.experiments._sweep",
+    "read_results": "bures.experiments._sweep",
+    "run_sweep": "bures.experiments._sweep",
+    "accuracy_table": "bures.experiments._tables",
+    "to_markdown": "bures.experiments._tables",
+}
+
+__all__ = sorted(_HOMES)
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -59,7 +59,7 @@ class Comparison:
         by_policy = final["accuracy_by_batchnorm"]
         rows = [Row("source", by_policy["training"], None, final["score"], final["seconds"])]
         if "target" in by_policy:
-            rows.append(Row("source, target BatchNorm", by_policy["target"], None, None, None))
+            rows.append(Row("source+adabn", by_policy["target"], None, None, None))
         return rows
 
 
@@ -106,7 +106,7 @@ def compare(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     result = compare(digits.take(range(400)), digits.take(range(400, 800)), recipe, ["source", "ckb"], folder)
     >>> [row.label for row in result.rows()]
-    ['source', 'source, target BatchNorm', 'ckb']
+    ['source', 'source+adabn', 'ckb']
     """
     folder = Path(output)
     runs = {}

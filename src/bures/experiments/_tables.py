@@ -45,11 +45,16 @@ def accuracy_table(results: Iterable[Mapping[str, Any]], tasks: Sequence[str] | 
 
 def to_markdown(table: pd.DataFrame) -> str:
     """A table in Markdown, numbers to the right."""
-    head = ["recipe", "method", *map(str, table.columns)]
+    head = ["recipe", "method", *(_short(str(column)) for column in table.columns)]
     lines = ["| " + " | ".join(head) + " |", "| --- | --- |" + " ---: |" * len(table.columns)]
     for (recipe, method), row in zip(table.index, table.itertuples(index=False), strict=True):
         lines.append("| " + " | ".join([f"`{recipe}`", method, *row]) + " |")
     return "\n".join(lines)
+
+
+def _short(task: str) -> str:
+    """A task without the name of the benchmark: office10/amazon->office10/dslr is amazon → dslr."""
+    return " → ".join(side.rpartition("/")[2] for side in task.split("->"))
 
 
 def _flatten(results: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
@@ -60,7 +65,7 @@ def _flatten(results: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
         if result["method"] == "source":
             by_policy = final["accuracy_by_batchnorm"]
             accuracies = {"source": by_policy["training"]}
-            accuracies |= {"source, target BatchNorm": by_policy["target"]} if "target" in by_policy else {}
+            accuracies |= {"source+adabn": by_policy["target"]} if "target" in by_policy else {}
         for method, accuracy in accuracies.items():
             yield {**common, "method": method, "accuracy": 100 * accuracy}
 

@@ -1,62 +1,93 @@
 """Training on Lightning: recipes, run folders that describe themselves, and resumption after any interruption."""
 
-from bures.training._adapt import Run, adapt
-from bures.training._assembly import NetworkSpec, assemble
-from bures.training._assessment import Assessment, ClassResult, Confusion, assess
-from bures.training._augment import AUGMENTATIONS, Augmentation
-from bures.training._batches import PairData, Step
-from bures.training._checkpoint import CheckpointError
-from bures.training._checkpointer import StoppedBySignal
-from bures.training._evaluation import Evaluation, Evaluator, effective_classes, information
-from bures.training._export import OnnxExport, export_onnx
-from bures.training._gather import gather_rows
-from bures.training._inputs import Inputs
-from bures.training._module import AdaptationModule
-from bures.training._plan import SamplePlan
-from bures.training._prediction import Predictions, predict_samples
-from bures.training._recipe import Recipe, load_recipe, recipe_names
-from bures.training._record import NonFiniteLossError, StepRecord, TrainingError
-from bures.training._recorder import CollapseWarning
-from bures.training._run_folder import RunFolder, checksum
-from bures.training._saved_model import SavedModel, load_model, save_model
+from __future__ import annotations
 
-__all__ = [
-    "AUGMENTATIONS",
-    "AdaptationModule",
-    "Assessment",
-    "Augmentation",
-    "CheckpointError",
-    "ClassResult",
-    "CollapseWarning",
-    "Confusion",
-    "Evaluation",
-    "Evaluator",
-    "Inputs",
-    "NetworkSpec",
-    "NonFiniteLossError",
-    "OnnxExport",
-    "PairData",
-    "Predictions",
-    "Recipe",
-    "Run",
-    "RunFolder",
-    "SamplePlan",
-    "SavedModel",
-    "Step",
-    "StepRecord",
-    "StoppedBySignal",
-    "TrainingError",
-    "adapt",
-    "assemble",
-    "assess",
-    "checksum",
-    "effective_classes",
-    "export_onnx",
-    "gather_rows",
-    "information",
-    "load_model",
-    "load_recipe",
-    "predict_samples",
-    "recipe_names",
-    "save_model",
-]
+from typing import TYPE_CHECKING
+
+from bures.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from bures.training._adapt import Run as Run
+    from bures.training._adapt import adapt as adapt
+    from bures.training._assembly import NetworkSpec as NetworkSpec
+    from bures.training._assembly import assemble as assemble
+    from bures.training._assessment import Assessment as Assessment
+    from bures.training._assessment import ClassResult as ClassResult
+    from bures.training._assessment import Confusion as Confusion
+    from bures.training._assessment import assess as assess
+    from bures.training._augment import AUGMENTATIONS as AUGMENTATIONS
+    from bures.training._augment import Augmentation as Augmentation
+    from bures.training._batches import PairData as PairData
+    from bures.training._batches import Step as Step
+    from bures.training._errors import CheckpointError as CheckpointError
+    from bures.training._errors import CollapseWarning as CollapseWarning
+    from bures.training._errors import NonFiniteLossError as NonFiniteLossError
+    from bures.training._errors import StoppedBySignal as StoppedBySignal
+    from bures.training._errors import TrainingError as TrainingError
+    from bures.training._evaluation import Evaluation as Evaluation
+    from bures.training._evaluation import Evaluator as Evaluator
+    from bures.training._evaluation import effective_classes as effective_classes
+    from bures.training._evaluation import information as information
+    from bures.training._export import OnnxExport as OnnxExport
+    from bures.training._export import export_onnx as export_onnx
+    from bures.training._gather import gather_rows as gather_rows
+    from bures.training._inputs import Inputs as Inputs
+    from bures.training._module import AdaptationModule as AdaptationModule
+    from bures.training._plan import SamplePlan as SamplePlan
+    from bures.training._prediction import Predictions as Predictions
+    from bures.training._prediction import predict_samples as predict_samples
+    from bures.training._recipe import Recipe as Recipe
+    from bures.training._recipe import load_recipe as load_recipe
+    from bures.training._recipe import recipe_names as recipe_names
+    from bures.training._record import StepRecord as StepRecord
+    from bures.training._run_folder import RunFolder as RunFolder
+    from bures.training._run_folder import checksum as checksum
+    from bures.training._saved_model import SavedModel as SavedModel
+    from bures.training._saved_model import load_model as load_model
+    from bures.training._saved_model import save_model as save_model
+
+# Recipes, models and records need neither Lightning nor matplotlib, so each name loads its own module only.
+_HOMES = {
+    "Run": "bures.training._adapt",
+    "adapt": "bures.training._adapt",
+    "NetworkSpec": "bures.training._assembly",
+    "assemble": "bures.training._assembly",
+    "Assessment": "bures.training._assessment",
+    "ClassResult": "bures.training._assessment",
+    "Confusion": "bures.training._assessment",
+    "assess": "bures.training._assessment",
+    "AUGMENTATIONS": "bures.training._augment",
+    "Augmentation": "bures.training._augment",
+    "PairData": "bures.training._batches",
+    "Step": "bures.training._batches",
+    "CheckpointError": "bures.training._errors",
+    "StoppedBySignal": "bures.training._errors",
+    "Evaluation": "bures.training._evaluation",
+    "Evaluator": "bures.training._evaluation",
+    "effective_classes": "bures.training._evaluation",
+    "information": "bures.training._evaluation",
+    "OnnxExport": "bures.training._export",
+    "export_onnx": "bures.training._export",
+    "gather_rows": "bures.training._gather",
+    "Inputs": "bures.training._inputs",
+    "AdaptationModule": "bures.training._module",
+    "SamplePlan": "bures.training._plan",
+    "Predictions": "bures.training._prediction",
+    "predict_samples": "bures.training._prediction",
+    "Recipe": "bures.training._recipe",
+    "load_recipe": "bures.training._recipe",
+    "recipe_names": "bures.training._recipe",
+    "NonFiniteLossError": "bures.training._errors",
+    "StepRecord": "bures.training._record",
+    "TrainingError": "bures.training._errors",
+    "CollapseWarning": "bures.training._errors",
+    "RunFolder": "bures.training._run_folder",
+    "checksum": "bures.training._run_folder",
+    "SavedModel": "bures.training._saved_model",
+    "load_model": "bures.training._saved_model",
+    "save_model": "bures.training._saved_model",
+}
+
+__all__ = sorted(_HOMES)
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -25,7 +25,8 @@ from bures.provenance import command_line, hardware, versions
 from bures.training._assembly import NetworkSpec, assemble, fit_samples
 from bures.training._batches import PairData
 from bures.training._checkpoint import compare, load_checkpoint
-from bures.training._checkpointer import Checkpointer, StoppedBySignal, restore
+from bures.training._checkpointer import Checkpointer, restore
+from bures.training._errors import NonFiniteLossError, StoppedBySignal, TrainingError
 from bures.training._evaluation import Evaluator
 from bures.training._gather import world_size
 from bures.training._inputs import Inputs
@@ -33,7 +34,6 @@ from bures.training._module import AdaptationModule
 from bures.training._plan import derive_seed
 from bures.training._progress import RichProgress
 from bures.training._recipe import Recipe
-from bures.training._record import NonFiniteLossError, TrainingError
 from bures.training._recorder import EpochRecorder
 from bures.training._run_folder import RunFolder, checksum
 from bures.training._saved_model import SavedModel, load_model, save_model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import lightning as L
@@ -11,10 +10,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from bures.data import Domain, TensorSamples
+from bures.training._placement import move_samples
 from bures.training._plan import SamplePlan, derive_seed
 from bures.training._recipe import Recipe
 
-__all__ = ["PairData", "Step", "move_samples"]
+__all__ = ["PairData", "Step"]
 
 
 class Step(NamedTuple):
@@ -120,12 +120,3 @@ def _plan(side: str, domain: Domain, recipe: Recipe, labels: Tensor | None) -> S
             f"accepted is up to {len(domain)}"
         )
     return SamplePlan(len(domain), recipe.batch_size, derive_seed(recipe.seed, side), labels)
-
-
-def move_samples(domain: Domain, device: torch.device) -> Domain:
-    """The domain with its samples on a GPU, where they lie in memory and take at most half of what is free there."""
-    if device.type != "cuda" or not isinstance(domain.samples, TensorSamples) or domain.samples.device == device:
-        return domain
-    free, _ = torch.cuda.mem_get_info(device)
-    tensor = domain.samples.tensor
-    return domain if tensor.nbytes > free / 2 else replace(domain, samples=domain.samples.to(device))

@@ -10,14 +10,11 @@ from typing import Any
 import torch
 
 from bures.files import atomic_file
+from bures.training._errors import CheckpointError
 
-__all__ = ["CheckpointError", "compare", "load_checkpoint", "save_checkpoint"]
+__all__ = ["compare", "load_checkpoint", "save_checkpoint"]
 
 SCHEMA = 1
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be used: damaged, or of another run."""
 
 
 def save_checkpoint(path: str | Path, state: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> None:

@@ -11,26 +11,12 @@ from typing import Any
 import lightning as L
 
 from bures.training._checkpoint import save_checkpoint
+from bures.training._errors import NonFiniteLossError, StoppedBySignal, TrainingError
 from bures.training._module import AdaptationModule
-from bures.training._record import NonFiniteLossError, TrainingError
 from bures.training._recorder import EpochRecorder
 from bures.training._run_folder import RunFolder
 
-__all__ = ["Checkpointer", "StoppedBySignal"]
-
-
-class StoppedBySignal(Exception):  # noqa: N818 - not an error
-    """Training was asked to end, saved its state and stopped.
-
-    Attributes
-    ----------
-    number : int
-        The signal.
-    """
-
-    def __init__(self, number: int, step: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name} after step {step}; the state is saved")
-        self.number = number
+__all__ = ["Checkpointer"]
 
 
 class Checkpointer(L.Callback):

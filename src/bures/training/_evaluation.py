@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bures.data import Domain, HiddenLabels
 from bures.networks import Network
-from bures.training._batches import move_samples
 from bures.training._inputs import Inputs
+from bures.training._placement import move_samples
 from bures.training._prediction import (
     BATCH,
     Predictions,

@@ -13,11 +13,12 @@ from torch import Tensor
 from bures.methods import Batch, Method, Objective
 from bures.networks import Network
 from bures.training._batches import Step
+from bures.training._errors import NonFiniteLossError
 from bures.training._gather import gather_rows, world_size
 from bures.training._inputs import Inputs
 from bures.training._plan import derive_seed
 from bures.training._recipe import Recipe
-from bures.training._record import NonFiniteLossError, StepRecord
+from bures.training._record import StepRecord
 
 __all__ = ["AdaptationModule"]
 

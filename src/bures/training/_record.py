@@ -7,27 +7,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-__all__ = ["NonFiniteLossError", "StepRecord", "TrainingError"]
+from bures.training._errors import NonFiniteLossError
 
-
-class TrainingError(RuntimeError):
-    """Training stopped and cannot go on as it is."""
-
-
-class NonFiniteLossError(TrainingError):
-    """The loss became infinite or undefined.
-
-    Attributes
-    ----------
-    step : int
-        The step, counted from 0.
-    terms : tuple of str
-        The terms of the loss that broke.
-    """
-
-    def __init__(self, step: int, terms: tuple[str, ...]) -> None:
-        super().__init__(f"the loss is not finite in step {step}: {' and '.join(terms)} broke first")
-        self.step, self.terms = step, terms
+__all__ = ["StepRecord"]
 
 
 class StepRecord:

@@ -11,18 +11,15 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
+from bures.training._errors import CollapseWarning
 from bures.training._evaluation import Evaluation, Evaluator
 from bures.training._module import AdaptationModule
 from bures.training._run_folder import RunFolder
 
-__all__ = ["CollapseWarning", "EpochRecorder"]
+__all__ = ["EpochRecorder"]
 
 COLLAPSED = 0.25  # share of the source's effective classes, less one, below which predictions count as collapsed
 SETTLED = 50  # steps after which BatchNorm's running statistics are those of the data
-
-
-class CollapseWarning(UserWarning):
-    """The predictions on the target are spread over far fewer classes than the source has."""
 
 
 class EpochRecorder(L.Callback):

@@ -1,0 +1,193 @@
+"""`bures adapt`: from two domains to a run folder, a table and a figure; resumption; errors in one line."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import bures.cli
+from bures.cli._app import app
+from bures.training import load_model
+
+SMALL = ["--batch-size", "32", "--set", "hidden=16", "--set", "features=8", "--accelerator", "cpu"]
+
+pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A labelled source, a labelled and an unlabelled target of feature vectors."""
+    folder = tmp_path_factory.mktemp("features")
+    xs, ys, xt, yt = bures.data.drifting_class(120, drift=1.5, seed=0)
+    names = np.array(["apple", "pear", "plum"])
+    np.savez(folder / "source.npz", x=xs, y=names[ys])
+    np.savez(folder / "target.npz", x=xt, y=names[yt])
+    np.savez(folder / "unlabelled.npz", x=xt)
+    return folder
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["adapt", *map(str, words)])
+
+
+def fails(*words):
+    """The standard error of a command that must end with exit code 2."""
+    done = subprocess.run([sys.executable, "-m", "bures", "adapt", *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr.strip()
+
+
+def test_methods_side_by_side_give_a_table_a_figure_and_a_folder_each(files, tmp_path):
+    result = run(
+        "--source", files / "source.npz", "--target", files / "target.npz", "--method", "source", "--method", "ckb",
+        "--epochs", 3, "-o", tmp_path / "out", *SMALL,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "source (120 labelled) → target (120 unlabelled)" in result.output
+    assert "source+adabn" in result.output
+    assert "whose labels training has not seen" in " ".join(result.output.split())
+    rows = json.loads((tmp_path / "out/comparison.json").read_text())["rows"]
+    assert [row["label"] for row in rows] == ["source", "source+adabn", "ckb"]
+    baseline = max(rows[0]["accuracy"], rows[1]["accuracy"])
+    assert rows[2]["gain"] == pytest.approx(rows[2]["accuracy"] - baseline)
+    for method in ("source", "ckb"):
+        manifest = json.loads((tmp_path / "out" / method / "manifest.json").read_text())
+        assert manifest["status"] == "finished"
+        assert manifest["recipe"]["method"] == method
+    assert (tmp_path / "out/features.png").stat().st_size > 10_000
+    assert (tmp_path / "out/features.svg").is_file()
+
+
+def test_an_unlabelled_target_has_predictions_and_no_accuracy(files, tmp_path):
+    result = run(
+        "--source", files / "source.npz", "--target", files / "unlabelled.npz", "--epochs", 2, "-o", tmp_path / "out",
+        "--no-figure", *SMALL,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "accuracy" not in result.output
+    assert not (tmp_path / "out/confusion.csv").exists()
+    lines = (tmp_path / "out/predictions.csv").read_text().splitlines()
+    assert lines[0] == "sample,class,p(apple),p(pear),p(plum)"
+    assert len(lines) == 121
+    assert not (tmp_path / "out/features.png").exists()
+
+
+def test_options_recipes_and_overrides_reach_the_recipe(files, tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("method: ckw\noptions: {means: 2.0, entropy: 0.3}\nepochs: 9\nlr: 1e-2\n")
+    result = run(
+        "--source", files / "source.npz", "--target", files / "target.npz", "--recipe", recipe, "--epochs", 1,
+        "--seed", 7, "--set", "options.entropy=0.1", "--class-balanced", "-o", tmp_path / "out", "-q", "--no-figure",
+        *SMALL,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert result.output == ""
+    written = json.loads((tmp_path / "out/manifest.json").read_text())["recipe"]
+    assert (written["method"], written["epochs"], written["lr"], written["seed"]) == ("ckw", 1, 0.01, 7)
+    assert written["options"] == {"means": 2.0, "entropy": 0.1}
+    assert written["class_balanced"] is True
+
+
+def test_an_image_folder_with_grey_and_transparent_pictures_is_adapted_to_a_flat_one(tmp_path):
+    rng = np.random.default_rng(0)
+    for label, (name, mode) in enumerate((("dark", "L"), ("light", "RGBA"))):
+        (tmp_path / "source" / name).mkdir(parents=True)
+        for number in range(12):
+            pixels = rng.integers(100, size=(20, 24), dtype=np.uint8) + np.uint8(120 * label)
+            Image.fromarray(pixels).convert(mode).save(tmp_path / "source" / name / f"{number}.png")
+    (tmp_path / "target").mkdir()
+    for number in range(20):
+        pixels = rng.integers(80, size=(16, 16, 3), dtype=np.uint8) + np.uint8(120 * (number % 2))
+        Image.fromarray(pixels).save(tmp_path / "target" / f"{number}.png")
+    result = run(
+        "--source", tmp_path / "source", "--target", tmp_path / "target", "--network", "lenet", "--image-size", 16,
+        "--batch-size", 8, "--epochs", 12, "-o", tmp_path / "out", "--no-figure", "--accelerator", "cpu",
+        "--set", "hidden=16", "--set", "features=8",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    model = load_model(tmp_path / "out")
+    assert model.class_names == ("dark", "light")
+    predicted = [line.split(",")[1] for line in (tmp_path / "out/predictions.csv").read_text().splitlines()[1:]]
+    names = [line.split(",")[0] for line in (tmp_path / "out/predictions.csv").read_text().splitlines()[1:]]
+    wanted = ["light" if int(name.removesuffix(".png")) % 2 else "dark" for name in names]
+    assert np.mean([a == b for a, b in zip(predicted, wanted, strict=True)]) > 0.8
+
+
+def test_a_terminated_command_says_how_to_go_on_and_does(files, tmp_path):
+    words = [
+        "--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 2000, "-o", tmp_path / "out",
+        "--no-figure", *SMALL,
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bures", "adapt", *map(str, words)], stderr=subprocess.PIPE, text=True
+    )
+    log = tmp_path / "out/log.csv"
+    until = time.monotonic() + 120
+    while not log.is_file() and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    assert f"go on with: bures adapt --resume {tmp_path / 'out'}" in " ".join(errors.split())
+    assert "Traceback" not in errors
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert manifest["status"] == "stopped"
+    manifest["recipe"]["epochs"] = manifest["epochs"][-1]["epoch"] + 2  # a shorter end: another recipe
+    (tmp_path / "out/manifest.json").write_text(json.dumps(manifest))
+    assert "belongs to another recipe" in fails("--resume", tmp_path / "out", "--accelerator", "cpu")
+
+
+def test_resuming_several_methods_runs_only_what_is_missing(files, tmp_path):
+    words = ["--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 2, "-o", tmp_path / "out"]
+    assert run(*words, "--method", "source", "--method", "entropy", "--no-figure", *SMALL).exit_code == 0
+    kept = (tmp_path / "out/source/manifest.json").stat().st_mtime_ns
+    (tmp_path / "out/entropy/manifest.json").unlink()
+    (tmp_path / "out/entropy").rename(tmp_path / "gone")
+    result = run("--resume", tmp_path / "out", "--no-figure", "--accelerator", "cpu")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "out/source/manifest.json").stat().st_mtime_ns == kept
+    first, second = (
+        (folder / "predictions.csv").read_text() for folder in (tmp_path / "gone", tmp_path / "out/entropy")
+    )
+    assert first == second
+
+
+PAIR = ["--source", "source.npz", "--target", "target.npz"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--source", "source.npz"], "--source and --target are needed"),
+        (["--source", "nowhere.npz", "--target", "target.npz"], "nowhere.npz"),
+        (["--source", "unlabelled.npz", "--target", "target.npz"], "is unlabelled; training needs its labels"),
+        ([*PAIR, "--method", "magic"], "'magic' is unknown; accepted are"),
+        ([*PAIR, "--recipe", "magic"], "recipe='magic' is unknown"),
+        ([*PAIR, "--set", "lr"], "is no FIELD=VALUE"),
+        ([*PAIR, "--set", "learning=1"], "has no field 'learning'"),
+        ([*PAIR, "--set", "options.means=1"], "'ckb' has no option 'means'"),
+        ([*PAIR, "--batch-size", "500"], "batch_size=500 is larger than"),
+        ([*PAIR, "--network", "lenet"], "takes images but the samples"),
+        (["--resume", "nothing"], "is no run folder"),
+        (["--resume", "nothing", "--method", "ckb"], "--resume takes data, recipe and methods from the run folder"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(words, message, files, monkeypatch, capsys):
+    """In this process, for a new one takes long to start; `fails` above tries the real thing."""
+    monkeypatch.chdir(files)
+    monkeypatch.setattr(sys, "argv", ["bures", "adapt", *words, "--accelerator", "cpu"])
+    with pytest.raises(SystemExit) as stop:
+        bures.cli.main()
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (files / "runs").exists()
