@@ -166,3 +166,31 @@ def test_a_name_is_registered_once():
 def test_schedule_rises_evenly():
     assert [Schedule(4.0, 2, 4)(epoch) for epoch in (0, 2, 3, 6, 9)] == [0.0, 0.0, 1.0, 4.0, 4.0]
     assert Schedule(3.0)(0) == 3.0
+
+
+def test_schedule_rises_as_a_sigmoid_over_the_training_or_over_epochs():
+    whole = Schedule(2.0, ramp=None, shape="sigmoid")
+    assert whole(7, progress=0.0) == 0.0
+    assert whole(7, progress=0.3) == pytest.approx(2 * (2 / (1 + math.exp(-3)) - 1))
+    assert whole(7) == pytest.approx(2.0, rel=1e-4)  # without a share of the training, its end
+    epochs = Schedule(2.0, start=1, ramp=10, shape="sigmoid")
+    assert epochs(4, progress=0.9) == pytest.approx(whole(0, progress=0.3))
+    assert Schedule(4.0, start=5, ramp=None)(4, progress=0.5) == 0.0
+    assert Schedule(4.0, start=5, ramp=None)(5, progress=0.5) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"value": 1.0, "ramp": -1.0}, r"ramp=-1.0 is out of range"),
+        ({"value": 1.0, "shape": "cubic"}, r"shape='cubic' is unknown; accepted are 'linear', 'sigmoid'"),
+    ],
+)
+def test_schedules_out_of_range_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Schedule(**fields)
+
+
+def test_what_a_method_matches_is_one_of_the_known_kinds():
+    with pytest.raises(ValueError, match=r"matches='all' is unknown; accepted are 'nothing', 'marginal'"):
+        register("new", matches="all")

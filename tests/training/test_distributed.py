@@ -96,7 +96,8 @@ def trained_in_two(folder, method, task="train"):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bures.training.CollapseWarning")
 @pytest.mark.parametrize(
-    ("method", "tasks"), [("ckb+mmd", "whole"), ("source", "whole"), ("ckb", "stop one"), ("ckb", "stop all")]
+    ("method", "tasks"),
+    [("ckb+mmd", "whole"), ("dann", "whole"), ("source", "whole"), ("ckb", "stop one"), ("ckb", "stop all")],
 )
 def test_a_run_on_two_devices_ends_like_a_run_on_one(method, tasks, tmp_path):
     if tasks == "whole":

@@ -8,8 +8,8 @@ from rich.console import Console
 from small_runs import SMALL, adapt, vectors
 
 from bures.training import Recipe, TrainingError
-from bures.training import _session as module
 from bures.training import _progress as progress
+from bures.training import _session as module
 
 pytestmark = pytest.mark.filterwarnings("ignore::bures.training.CollapseWarning")
 

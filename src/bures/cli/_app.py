@@ -17,6 +17,7 @@ from bures.cli.doctor import doctor
 from bures.cli.evaluate import evaluate
 from bures.cli.export import export
 from bures.cli.features import features
+from bures.cli.methods import methods
 from bures.cli.predict import predict
 from bures.training import TrainingError
 
@@ -37,6 +38,7 @@ app.command()(evaluate)
 app.command()(export)
 app.command()(distance)
 app.command()(doctor)
+app.command()(methods)
 app.add_typer(features, name="features")
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from bures.arrays import check_choice
 
 __all__ = ["Batch", "ConditionalTerm", "FeatureTerm", "Method", "Objective", "Schedule", "Term"]
 
@@ -30,9 +33,24 @@ class Batch(NamedTuple):
         return self.logits_t.softmax(dim=1)
 
 
+STEEPNESS = 10.0  # of the sigmoid schedule, as published
+
+
 @dataclass(frozen=True)
 class Schedule:
-    """The weight of a term: zero until ``start``, then rising evenly to ``value`` within ``ramp`` epochs.
+    r"""The weight of a term: zero until ``start``, then rising to ``value`` within ``ramp`` epochs.
+
+    Parameters
+    ----------
+    value : float
+        The weight at the end.
+    start : float, optional
+        Epoch from which the term counts.
+    ramp : float, optional
+        Epochs in which the weight rises. None is the whole training, from its first step to its last.
+    shape : {"linear", "sigmoid"}, optional
+        Rise evenly, or as :math:`2 / (1 + e^{-10 p}) - 1` in the share p of the ramp that has passed (Ganin et al.,
+        "Domain-adversarial training of neural networks", JMLR 2016), which is at 0.96 of the value after 40 %.
 
     Examples
     --------
@@ -40,24 +58,35 @@ class Schedule:
     >>> weight = Schedule(2.0, start=5, ramp=10)
     >>> [weight(epoch) for epoch in (0, 5, 10, 15, 100)]
     [0.0, 0.0, 1.0, 2.0, 2.0]
+    >>> weight = Schedule(1.0, ramp=None, shape="sigmoid")
+    >>> [round(weight(epoch, progress=epoch / 20), 3) for epoch in (0, 2, 20)]
+    [0.0, 0.462, 1.0]
     """
 
     value: float
     start: float = 0.0
-    ramp: float = 0.0
+    ramp: float | None = 0.0
+    shape: str = "linear"
 
     def __post_init__(self) -> None:
+        check_choice("shape", self.shape, ("linear", "sigmoid"))
         for name in ("value", "start", "ramp"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}={getattr(self, name)!r} is out of range; accepted are numbers from 0 up")
+            number = getattr(self, name)
+            if not (number is None and name == "ramp") and not number >= 0:
+                raise ValueError(f"{name}={number!r} is out of range; accepted are numbers from 0 up")
 
-    def __call__(self, epoch: float) -> float:
-        """Weight at a point of training, counted in epochs."""
+    def __call__(self, epoch: float, progress: float = 1.0) -> float:
+        """Weight at a point of training, counted in epochs and as the share of the training that is done."""
         if epoch < self.start:
             return 0.0
-        if self.ramp == 0:
+        if self.ramp is None:
+            share = progress
+        elif self.ramp == 0:
             return self.value
-        return self.value * min((epoch - self.start) / self.ramp, 1.0)
+        else:
+            share = (epoch - self.start) / self.ramp
+        share = min(share, 1.0)
+        return self.value * (share if self.shape == "linear" else 2 / (1 + math.exp(-STEEPNESS * share)) - 1)
 
 
 class Term(nn.Module):
@@ -70,6 +99,11 @@ class Term(nn.Module):
 
     def setup(self, n_features: int, n_classes: int) -> None:
         """Make parameters and buffers whose size depends on the features and classes; most terms have none."""
+
+    def weighted(self, batch: Batch, weight: float) -> tuple[Tensor, Tensor]:
+        """Value of the term, for the log, and what it adds to the objective at a weight."""
+        value: Tensor = self(batch)
+        return value, weight * value
 
     def extra_repr(self) -> str:
         """Name and schedule, for ``repr``."""
@@ -159,15 +193,20 @@ class Method(nn.Module):
             assert isinstance(term, Term)
             term.setup(n_features, n_classes)
 
-    def forward(self, batch: Batch, epoch: float) -> Objective:
-        """The method's part of the objective at a point of training, counted in epochs."""
+    def forward(self, batch: Batch, epoch: float, progress: float = 1.0) -> Objective:
+        """The method's part of the objective at a point of training.
+
+        The point is counted in epochs, and as the share of the training that is done for schedules that rise over the
+        whole of it; without a share they are at their end.
+        """
         values: dict[str, Tensor] = {}
         weights: dict[str, float] = {}
         total = torch.zeros((), device=batch.z_s.device)
         for term in self.terms:
             assert isinstance(term, Term)
-            weight = term.schedule(epoch)
+            weight = term.schedule(epoch, progress)
             if weight > 0:
-                values[term.name], weights[term.name] = term(batch), weight
-                total = total + weight * values[term.name]
+                value, contribution = term.weighted(batch, weight)
+                values[term.name], weights[term.name] = value, weight
+                total = total + contribution
         return Objective(total, values, weights)

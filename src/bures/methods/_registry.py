@@ -5,26 +5,76 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
 
+from bures.arrays import check_choice
 from bures.methods._method import Method
 
-__all__ = ["make_method", "method_names", "method_options", "register"]
+__all__ = ["MethodInfo", "make_method", "method_info", "method_names", "method_options", "register"]
 
 Factory = Callable[..., Method]
 
+MATCHES = ("nothing", "marginal", "joint", "conditional", "predictions")
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """What there is to know of a method before it is used.
+
+    Parameters
+    ----------
+    name : str
+        What the method is called.
+    summary : str
+        What it does, in one line.
+    matches : {"nothing", "marginal", "joint", "conditional", "predictions"}
+        What it brings together: P(X), P(X, Y) or P(X|Y) of both domains; "predictions" shapes those of the target
+        alone.
+    paper : str
+        Where it was published, in short.
+    cost : str
+        What a step costs beyond the network, for n samples of d features in K classes.
+    requires : str, optional
+        The extra of this package that it needs.
+
+    Examples
+    --------
+    >>> from bures.methods import method_info
+    >>> method_info("ckb").matches
+    'conditional'
+    """
+
+    name: str
+    summary: str
+    matches: str
+    paper: str
+    cost: str
+    requires: str | None
+
+
 _FACTORIES: dict[str, Factory] = {}
+_INFOS: dict[str, MethodInfo] = {}
 
 
-def register(name: str) -> Callable[[Factory], Factory]:
-    """Make a function that builds a method available under a name; its keyword arguments are the method's options."""
+def register(
+    name: str, *, matches: str = "nothing", paper: str = "", cost: str = "", requires: str | None = None
+) -> Callable[[Factory], Factory]:
+    """Make a function that builds a method available under a name; its keyword arguments are the method's options.
+
+    The other arguments are fields of `MethodInfo`; its summary is the first line of the function's docstring, up to
+    the formula.
+    """
+    check_choice("matches", matches, MATCHES)
 
     def add(factory: Factory) -> Factory:
         if name in _FACTORIES:
             raise ValueError(f"a method named {name!r} exists already ({_FACTORIES[name].__module__})")
-        _FACTORIES[name] = factory
+        first, _, _ = (inspect.getdoc(factory) or "").partition("\n")
+        summary = first.partition(":math:")[0].rstrip(" :,.").replace("`", "")
+        _FACTORIES[name], _INFOS[name] = factory, MethodInfo(name, summary, matches, paper, cost, requires)
         return factory
 
     return add
@@ -49,6 +99,19 @@ def method_names() -> list[str]:
     """
     _import_methods()
     return sorted(_FACTORIES)
+
+
+def method_info(name: str) -> MethodInfo:
+    """What there is to know of a method: paper, what it matches, what it costs and needs.
+
+    Examples
+    --------
+    >>> from bures.methods import method_info
+    >>> method_info("deepjdot").requires
+    'ot'
+    """
+    _factory(name)
+    return _INFOS[name]
 
 
 def method_options(name: str) -> dict[str, Any]:

@@ -6,13 +6,18 @@ from torch import Tensor
 
 from bures.methods._method import Batch, Schedule, Term
 
-__all__ = ["DiversityTerm", "EntropyTerm", "prediction_entropy"]
+__all__ = ["DiversityTerm", "EntropyTerm", "prediction_entropies", "prediction_entropy"]
+
+
+def prediction_entropies(logits: Tensor) -> Tensor:
+    """Entropies (m,) of predictions (m, K), from logits: exact where probabilities round to zero."""
+    log_p = logits.log_softmax(dim=1)
+    return -(log_p.exp() * log_p).sum(dim=1)
 
 
 def prediction_entropy(logits: Tensor) -> Tensor:
-    """Mean entropy of predictions (m, K), from logits: exact where probabilities round to zero."""
-    log_p = logits.log_softmax(dim=1)
-    return -(log_p.exp() * log_p).sum(dim=1).mean()
+    """Mean entropy of predictions (m, K), from logits."""
+    return prediction_entropies(logits).mean()
 
 
 class EntropyTerm(Term):

@@ -12,7 +12,7 @@ from bures.methods._terms import EntropyTerm
 __all__ = ["ckb", "ckb_mmd", "ckb_no_entropy"]
 
 
-@register("ckb")
+@register("ckb", matches="conditional", paper="Luo and Ren, CVPR 2021", cost="n²d + n³")
 def ckb(
     *,
     entropy: float = 0.5,
@@ -34,7 +34,7 @@ def ckb(
     return Method("ckb", [EntropyTerm(entropy, entropy_start, ramp), alignment])
 
 
-@register("ckb-no-entropy")
+@register("ckb-no-entropy", matches="conditional", paper="Luo and Ren, CVPR 2021", cost="n²d + n³")
 def ckb_no_entropy(
     *,
     weight: float = 1.0,
@@ -44,11 +44,11 @@ def ckb_no_entropy(
     start: float = 0.0,
     ramp: float = 0.0,
 ) -> Method:
-    r"""The paper's ablation without :math:`\mathcal{L}_{Ent}`: :math:`CE + \lambda_2 CKB`."""
+    r"""The paper's ablation without the entropy of predictions: :math:`CE + \lambda_2 CKB`."""
     return Method("ckb-no-entropy", [_ckb(weight, eps, pseudo_labels, bandwidth, start, ramp)])
 
 
-@register("ckb+mmd")
+@register("ckb+mmd", matches="joint", paper="Luo and Ren, CVPR 2021", cost="n²d + n³")
 def ckb_mmd(
     *,
     entropy: float = 0.5,

@@ -11,7 +11,7 @@ from bures.methods._terms import EntropyTerm
 __all__ = ["ckw", "class_means"]
 
 
-@register("ckw")
+@register("ckw", matches="conditional", paper="this library", cost="n²d + n³")
 def ckw(
     *,
     entropy: float = 0.5,
@@ -39,7 +39,7 @@ def ckw(
     return Method("ckw", terms)
 
 
-@register("class-means")
+@register("class-means", matches="conditional", paper="this library", cost="n²d")
 def class_means(
     *,
     entropy: float = 0.5,

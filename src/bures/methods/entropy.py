@@ -9,7 +9,7 @@ from bures.methods._terms import EntropyTerm
 __all__ = ["entropy_minimisation"]
 
 
-@register("entropy")
+@register("entropy", matches="predictions", paper="Grandvalet and Bengio, NIPS 2005", cost="nK")
 def entropy_minimisation(*, entropy: float = 0.5, entropy_start: float = 0.0, ramp: float = 0.0) -> Method:
     r"""Cross-entropy on the source and entropy on the target, :math:`CE + \lambda_1 Ent`.
 

@@ -9,7 +9,7 @@ from bures.methods._terms import DiversityTerm, EntropyTerm
 __all__ = ["information_maximisation"]
 
 
-@register("im")
+@register("im", matches="predictions", paper="Krause et al., NIPS 2010", cost="nK")
 def information_maximisation(
     *, entropy: float = 0.5, diversity: float = 0.5, entropy_start: float = 0.0, ramp: float = 0.0
 ) -> Method:

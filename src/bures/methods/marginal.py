@@ -11,7 +11,7 @@ from bures.methods._terms import EntropyTerm
 __all__ = ["bures", "kernel_bures"]
 
 
-@register("bures")
+@register("bures", matches="marginal", paper="Luo and Ren, CVPR 2021", cost="nd min(n, d)")
 def bures(
     *, entropy: float = 0.5, weight: float = 1.0, start: float = 0.0, entropy_start: float = 0.0, ramp: float = 0.0
 ) -> Method:
@@ -21,7 +21,7 @@ def bures(
     return Method("bures", [EntropyTerm(entropy, entropy_start, ramp), alignment])
 
 
-@register("kernel-bures")
+@register("kernel-bures", matches="marginal", paper="Luo and Ren, CVPR 2021", cost="n²d + n³")
 def kernel_bures(
     *,
     entropy: float = 0.5,

@@ -8,13 +8,13 @@ from bures.methods._registry import register
 __all__ = ["source", "source_adabn", "target"]
 
 
-@register("source")
+@register("source", matches="nothing", paper="control", cost="none")
 def source() -> Method:
     """Cross-entropy on the source, nothing else."""
     return Method("source")
 
 
-@register("source+adabn")
+@register("source+adabn", matches="marginal", paper="Li et al., ICLR workshop 2017", cost="one pass at evaluation")
 def source_adabn() -> Method:
     """Cross-entropy on the source; BatchNorm statistics of the target at evaluation.
 
@@ -24,7 +24,7 @@ def source_adabn() -> Method:
     return Method("source+adabn", adapts_batchnorm=True)
 
 
-@register("target")
+@register("target", matches="nothing", paper="control", cost="none")
 def target() -> Method:
     """Cross-entropy on the target's own labels: the supervised upper bound, not an adaptation method."""
     return Method("target", trains_on_target=True)

@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 
 from bures.data import Domain
+from bures.methods import Method
 from bures.networks._batchnorm import adaptable_layers
 from bures.provenance import command_line, versions
 from bures.training._checkpoint import compare, load_checkpoint
@@ -137,7 +138,7 @@ def adapt(
         trainer_options = {
             "accelerator": accelerator,
             "devices": devices,
-            "strategy": strategy,
+            "strategy": _strategy(setting.method, devices, strategy),
             "sync_batchnorm": sync_batchnorm,
         }
         try:
@@ -228,6 +229,13 @@ def _check_devices(setting: Setting, devices: int, strategy: str, sync_batchnorm
             UserWarning,
             stacklevel=3,
         )
+
+
+def _strategy(method: Method, devices: int, strategy: str) -> str:
+    """The strategy, told that a method's own parameters have no gradient while its terms do not count yet."""
+    if devices > 1 and strategy in ("auto", "ddp") and any(True for _ in method.parameters()):
+        return "ddp_find_unused_parameters_true"
+    return strategy
 
 
 @contextmanager

@@ -83,7 +83,7 @@ class AdaptationModule(L.LightningModule):
 
     def _objective(self, batch: Batch, number: int) -> Objective:
         try:
-            objective: Objective = self.method(batch, number / self.steps_per_epoch)
+            objective: Objective = self.method(batch, number / self.steps_per_epoch, number / self.n_steps)
         except (ValueError, RuntimeError) as error:  # distances refuse samples that are not finite
             if all(bool(part.isfinite().all()) for part in batch):
                 raise

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from bures.data import Domain, HiddenLabels, ImageFiles, align_classes
 from bures.data._samples import fits_in_memory
 from bures.methods import Method
@@ -14,6 +16,7 @@ from bures.training._assembly import NetworkSpec, assemble, fit_samples
 from bures.training._batches import PairData
 from bures.training._evaluation import Evaluator
 from bures.training._inputs import Inputs
+from bures.training._plan import derive_seed
 from bures.training._recipe import Recipe
 from bures.training._run_folder import checksum
 
@@ -78,7 +81,9 @@ def prepare(
         source = target
     spec, network, inputs = assemble(recipe, source.n_classes, source.samples.shape, target.samples.shape)
     same = evaluation is target
-    method.setup(int(getattr(network.head, "out_features", 0)), source.n_classes)
+    with torch.random.fork_rng(devices=[]):  # a method's weights depend on the seed of the recipe alone
+        torch.default_generator.manual_seed(derive_seed(recipe.seed, "method"))
+        method.setup(int(getattr(network.head, "out_features", 0)), source.n_classes)
     source, target = (_stored(domain, spec, in_memory) for domain in (source, target))
     evaluation = target if same else _stored(evaluation, spec, in_memory)
     hidden: HiddenLabels | None = None

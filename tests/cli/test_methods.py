@@ -1,0 +1,72 @@
+"""`bures methods`: everything there is to choose from, for people and for programs."""
+
+import json
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from bures.cli._app import app
+from bures.cli.methods import _table
+from bures.methods import method_info, method_names, method_options
+
+SHIPPED = [name for name in method_names() if method_info(name).paper]  # tests register methods of their own
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, ["methods", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def test_a_pipe_gets_a_line_for_each_method():
+    lines = {line.split("\t")[0]: line.split("\t") for line in run().splitlines()}
+    assert sorted(lines) == method_names()
+    assert lines["deepjdot"] == [
+        "deepjdot",
+        "joint",
+        "Optimal transport of features and labels together",
+        "Damodaran et al., ECCV 2018",
+        method_info("deepjdot").cost,
+        "bures[ot]",
+    ]
+
+
+def test_json_has_all_fields_and_the_options():
+    found = {entry["name"]: entry for entry in json.loads(run("--json"))}
+    assert sorted(found) == method_names()
+    assert found["etd"]["requires"] == "ot"
+    assert found["dan"]["requires"] is None
+    assert found["dan"]["options"] == {name: _plain(value) for name, value in method_options("dan").items()}
+
+
+def _plain(value):
+    return list(value) if isinstance(value, tuple) else value
+
+
+def test_a_terminal_gets_a_table_with_names_whole():
+    console = Console(width=100, force_terminal=True, color_system=None)
+    with console.capture() as capture:
+        console.print(_table([method_info(name) for name in method_names()]))
+    text = capture.get()
+    for name in SHIPPED:
+        assert any(line.split()[0] == name for line in text.splitlines() if line.strip())
+    assert "bures[ot]" in text
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_method_says_what_it_is(name):
+    info = method_info(name)
+    assert info.name == name
+    assert len(info.summary) > 10
+    assert ":math" not in info.summary
+    assert info.cost
+    assert info.matches in ("nothing", "marginal", "joint", "conditional", "predictions")
+
+
+def test_the_whole_paper_is_there():
+    """Deep rows of the paper's tables but for CyCADA, which trains in stages."""
+    assert {"source", "dan", "dann", "cdan+e", "kgot", "etd", "dmp", "deepjdot", "bures", "kernel-bures"} <= set(
+        SHIPPED
+    )

@@ -1,0 +1,84 @@
+"""MCC and BNM: what they make of predictions, by hand and by NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from small_batches import random_batch
+
+from bures.methods import make_method, mcc
+
+
+def value(name, logits, **options):
+    batch = random_batch(k=logits.shape[1])._replace(logits_t=logits)
+    (found,) = make_method(name, **options)(batch, 0.0).values.values()
+    return found
+
+
+def test_mcc_of_two_samples_by_hand():
+    # Predictions (1, 0) and (1/2, 1/2), with entropies 0 and log 2 and weights 2 and 3/2, or 8/7 and 6/7 of the mean.
+    logits = torch.tensor([[800.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    corner, rest = 8 / 7 + 6 / 7 / 4, 6 / 7 / 4  # C_11, and the other three entries
+    wanted = (rest / (corner + rest) + rest / (2 * rest)) / 2
+    assert value("mcc", logits, temperature=1.0).item() == pytest.approx(wanted, rel=1e-12)
+
+
+def test_mcc_is_the_formula():
+    batch = random_batch(5, 12, k=4)
+    p = (batch.logits_t.detach() / 2.5).softmax(1).numpy()
+    weights = 1 + np.exp((p * np.log(p)).sum(1))
+    confusion = p.T @ np.diag(12 * weights / weights.sum()) @ p
+    rows = confusion / confusion.sum(1, keepdims=True)
+    wanted = (rows.sum() - np.trace(rows)) / 4
+    assert value("mcc", batch.logits_t).item() == pytest.approx(wanted, rel=1e-9)
+
+
+def test_mcc_is_least_for_certain_and_greatest_for_even_predictions():
+    sure = 1e3 * torch.eye(4, dtype=torch.float64).repeat(3, 1)
+    assert value("mcc", sure).item() == pytest.approx(0, abs=1e-12)
+    assert value("mcc", 0 * sure).item() == pytest.approx(3 / 4)
+
+
+def test_the_gradient_of_mcc_is_that_of_finite_differences(monkeypatch):
+    # The weights are constants of the graph, which finite differences would see move.
+    monkeypatch.setattr(mcc, "prediction_entropies", lambda logits: torch.linspace(0, 1, len(logits)).double())
+    logits = random_batch(5, 6, k=4).logits_t
+    assert torch.autograd.gradcheck(lambda x: value("mcc", x), logits)
+
+
+def test_the_weights_of_mcc_are_constants(monkeypatch):
+    logits = random_batch(5, 6, k=4).logits_t
+    (wanted,) = torch.autograd.grad(value("mcc", logits, temperature=1.0), logits)
+    fixed = mcc.prediction_entropies(logits.detach())
+    monkeypatch.setattr(mcc, "prediction_entropies", lambda _: fixed)
+    (found,) = torch.autograd.grad(value("mcc", logits, temperature=1.0), logits)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("shape", [(12, 4), (3, 5)])
+def test_bnm_is_minus_the_nuclear_norm_over_the_batch(shape):
+    logits = random_batch(5, shape[0], k=shape[1]).logits_t
+    p = logits.detach().softmax(1).numpy()
+    wanted = -np.linalg.svd(p, compute_uv=False).sum() / shape[0]
+    assert value("bnm", logits).item() == pytest.approx(wanted, rel=1e-12)
+
+
+def test_bnm_is_least_for_certain_and_even_predictions():
+    sure = 1e3 * torch.eye(4, dtype=torch.float64).repeat(3, 1)
+    assert value("bnm", sure).item() == pytest.approx(-math.sqrt(12 * 4) / 12)  # the bound sqrt(m min(m, K))
+    one_class = 1e3 * torch.eye(4, dtype=torch.float64)[[0] * 12]
+    assert value("bnm", one_class).item() == pytest.approx(-1 / math.sqrt(12))
+    assert value("bnm", 0 * sure).item() > value("bnm", one_class).item()
+
+
+def test_the_gradient_of_bnm_is_that_of_finite_differences():
+    logits = random_batch(5, 6, k=4).logits_t
+    assert torch.autograd.gradcheck(lambda x: value("bnm", x), logits)
+
+
+def test_the_gradient_of_bnm_is_finite_for_equal_predictions():
+    """Repeated and vanishing singular values, where the gradient of an SVD is NaN."""
+    logits = torch.zeros(8, 4, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(value("bnm", logits), logits)
+    assert bool(gradient.isfinite().all())
