@@ -194,7 +194,8 @@ class Child:
 def context():
     """Processes that begin with torch and Lightning loaded, and nothing computed."""
     forking = multiprocessing.get_context("forkserver")
-    forking.set_forkserver_preload(["bures.training", "small_runs"])
+    # Names of `bures.training` load on first use; a child would take seconds for Lightning.
+    forking.set_forkserver_preload(["bures.training._adapt", "small_runs"])
     return forking
 
 
