@@ -13,6 +13,7 @@ from rich.table import Table
 
 from bures.cli._progress import leading_process, progress_bar
 from bures.data import Domain, load_domain
+from bures.data._registry import has_test_part
 from bures.files import write_json
 from bures.methods import method_names
 from bures.training import Recipe, RunFolder, StoppedBySignal, load_recipe, recipe_names
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["adapt_command"]
 
 COMPARISON = "adapt.json"  # what was asked for, in a folder of several runs
-DIGIT_SETS = ("mnist", "usps")
 
 DATA, TRAINING, MACHINE = "Data", "Training", "Machine"
 
@@ -197,8 +197,6 @@ def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, quiet: 
 
 def _load(job: _Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
     origin, recipe = job.origin, job.recipe
-    small = recipe.network == "lenet" or recipe.image_size is not None
-    size = recipe.stored_size or (recipe.image_size if small else None)
     with progress_bar("reading images", quiet=quiet) as progress:
 
         def read(spec: str, *, train: bool = True) -> Domain:
@@ -208,7 +206,7 @@ def _load(job: _Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
                 train=train,
                 download=job.download,
                 strict=origin["strict"],
-                size=size,
+                size=recipe.reading_size,
                 in_memory=None,
                 progress=progress,
             )
@@ -216,7 +214,7 @@ def _load(job: _Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
         source, target = read(origin["source"]), read(origin["target"])
         if origin["evaluation"] is not None:
             return source, target, read(origin["evaluation"], train=False)
-        if origin["target"].lower() in DIGIT_SETS:
+        if has_test_part(origin["target"]):
             return source, target, read(origin["target"], train=False)
     return source, target, None
 

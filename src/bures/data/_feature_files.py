@@ -180,6 +180,3 @@ def _strings(values: NDArray[Any]) -> list[str]:
     """Strings of an array, of bytes, or of a Matlab cell array."""
     flat = [value.item() if isinstance(value, np.ndarray) and value.size == 1 else value for value in values.ravel()]
     return [value.decode() if isinstance(value, bytes) else str(value).rstrip() for value in flat]
-
-
-# Readers, one for each kind of file: (file, x_key, y_key, domain) -> Content

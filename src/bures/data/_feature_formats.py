@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FEATURE_SUFFIXES", "READERS", "Content"]
+__all__ = ["FEATURE_SUFFIXES", "READERS", "Content", "is_number"]
 
 X_KEYS = ("x", "features", "feature", "feas", "fts", "data")
 Y_KEYS = ("y", "labels", "label", "target", "targets", "gnd")
@@ -101,7 +101,7 @@ def _read_csv(file: Path, x_key: str | None, y_key: str | None, domain: str | No
         table = pd.read_csv(file, encoding="utf-8-sig")
     except (ValueError, csv.Error) as error:  # pandas' errors and UnicodeDecodeError are among them
         raise _unreadable(file, error) from error
-    numbers = [float(name) for name in header if _is_number(name)]
+    numbers = [float(name) for name in header if is_number(name)]
     if numbers and len(numbers) == len(header) and numbers != list(range(len(header))):
         raise ValueError(f"{file} has no header: its first line is numbers; give every column a name")
     return _from_table(file, table, y_key)
@@ -207,7 +207,8 @@ def _find(keys: list[str], wanted: tuple[str, ...] | list[str]) -> str | None:
     return next((lower[key.lower()] for key in wanted if key.lower() in lower), None)
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text reads as a number."""
     try:
         float(text)
     except ValueError:

@@ -15,7 +15,7 @@ from bures.data._feature_files import read_features
 from bures.data._feature_formats import FEATURE_SUFFIXES
 from bures.data._folders import BENCHMARKS, benchmark_domain, find_named, image_folder, plain
 
-__all__ = ["known_domains", "load_domain"]
+__all__ = ["has_test_part", "known_domains", "load_domain"]
 
 EMBEDDED: dict[str, Callable[..., Domain]] = {"optdigits": optdigits, "mnist5k": mnist5k}
 DIGIT_SETS: dict[str, Callable[..., Domain]] = {"mnist": mnist, "usps": usps}
@@ -100,6 +100,11 @@ def load_domain(
     if is_benchmark:
         raise _no_root(text)
     raise FileNotFoundError(_unknown(text, path, root))
+
+
+def has_test_part(spec: str) -> bool:
+    """Whether a name stands for a domain in two parts, on whose test part it is evaluated."""
+    return spec.lower() in DIGIT_SETS
 
 
 def known_domains() -> list[str]:

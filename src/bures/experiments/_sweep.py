@@ -17,11 +17,10 @@ import joblib
 import torch
 
 from bures.data import Domain, load_domain
+from bures.data._registry import has_test_part
 from bures.training import Recipe, adapt, load_recipe
 
 __all__ = ["Cell", "Sweep", "read_results", "run_sweep"]
-
-PARTS = ("mnist", "usps")  # domains with a test part, on which they are evaluated
 
 
 @dataclass(frozen=True)
@@ -167,10 +166,10 @@ def _attempt(
 
 def _run(cell: Cell, data_root: str | Path | None, accelerator: str) -> dict[str, Any]:
     recipe = cell.build().locate_weights(data_root)
-    size = recipe.stored_size or recipe.image_size
+    size = recipe.reading_size
     root = None if data_root is None else str(data_root)
     source, target = _domain(cell.source, root, True, size), _domain(cell.target, root, True, size)
-    evaluation = _domain(cell.target, root, False, size) if cell.target in PARTS else None
+    evaluation = _domain(cell.target, root, False, size) if has_test_part(cell.target) else None
     folder = Path(tempfile.mkdtemp(prefix="bures-"))
     try:
         options: dict[str, Any] = {"evaluation": evaluation, "accelerator": accelerator, "checkpoint_every": 3600.0}

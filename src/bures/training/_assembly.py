@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bures.data import ImageFiles, TensorSamples
+from bures.data._extraction import CROPPED, WARPED
 from bures.data._samples import Samples
 from bures.networks import Network, build_network, freeze_batchnorm
 from bures.training._augment import AUGMENTATIONS
@@ -15,7 +16,6 @@ from bures.training._recipe import Recipe
 __all__ = ["NetworkSpec", "assemble", "fit_samples"]
 
 SMALL_IMAGE = 32  # up to this side images are taken for digits and the like
-STORED_RATIO = 256 / 224  # photographs are kept a little larger than the window that a network sees
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _images_spec(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> Ne
         name = "lenet" if (recipe.image_size or side) <= SMALL_IMAGE else "resnet50"
     small = name == "lenet"
     image_size = recipe.image_size or (side if small else _input_size(name))
-    stored_size = recipe.stored_size or (image_size if small else round(image_size * STORED_RATIO))
+    stored_size = recipe.stored_size or (image_size if small else round(image_size * WARPED / CROPPED))
     if stored_size < image_size:
         raise ValueError(
             f"stored_size={stored_size} is smaller than the {image_size} pixels the network sees; "

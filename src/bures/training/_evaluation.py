@@ -19,7 +19,7 @@ from bures.training._prediction import (
     with_target_statistics,
 )
 
-__all__ = ["Evaluation", "Evaluator", "effective_classes", "information"]
+__all__ = ["Evaluation", "Evaluator", "effective_classes", "effective_number", "information", "predicted_frequencies"]
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,18 @@ def effective_classes(probabilities: Tensor) -> float:
     >>> effective_classes(torch.eye(4)), effective_classes(torch.eye(4)[[0, 0, 0]])
     (4.0, 1.0)
     """
+    return round(effective_number(predicted_frequencies(probabilities)), 6)
+
+
+def predicted_frequencies(probabilities: Tensor) -> Tensor:
+    """Share of the samples that is predicted to be of each class, float64 (K,)."""
     n, k = probabilities.shape
-    frequencies = torch.bincount(probabilities.argmax(dim=1), minlength=k).double() / n
-    return round(float(_entropy(frequencies[None]).exp()), 6)
+    return torch.bincount(probabilities.argmax(dim=1), minlength=k).double() / n
+
+
+def effective_number(frequencies: Tensor) -> float:
+    """Exponential of the entropy of class frequencies (K,)."""
+    return float(_entropy(frequencies[None]).exp())
 
 
 def _entropy(p: Tensor) -> Tensor:

@@ -204,6 +204,11 @@ class Recipe:
                 plain[name] = value
         return replace(self, **plain, options=options)
 
+    @property
+    def reading_size(self) -> int | None:
+        """Side to which image files are warped when they are read, as far as the recipe alone decides it."""
+        return self.stored_size or self.image_size
+
     def locate_weights(self, data_root: str | Path | None) -> Recipe:
         """The recipe with a relative path of weights made one below ``data_root``, where the file lies there."""
         root = os.environ.get("BURES_DATA") if data_root is None else data_root

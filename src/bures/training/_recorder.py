@@ -7,12 +7,10 @@ import warnings
 from typing import Any
 
 import lightning as L
-import torch
 from lightning.pytorch.loggers import TensorBoardLogger
-from torch import Tensor
 
 from bures.training._errors import CollapseWarning
-from bures.training._evaluation import Evaluation, Evaluator
+from bures.training._evaluation import Evaluation, Evaluator, predicted_frequencies
 from bures.training._module import AdaptationModule
 from bures.training._run_folder import RunFolder
 
@@ -90,7 +88,7 @@ class EpochRecorder(L.Callback):
     def _notice_collapse(self, evaluation: Evaluation, epoch: int, *, aligned: bool) -> None:
         if self.notes or evaluation.effective_classes - 1 >= COLLAPSED * (self.source_classes - 1):
             return
-        frequencies = _frequencies(evaluation.predictions.probabilities)
+        frequencies = predicted_frequencies(evaluation.predictions.probabilities)
         share, label = float(frequencies.max()), int(frequencies.argmax())
         name = self.evaluator.domain.class_names[label]
         remedy = (
@@ -114,8 +112,3 @@ class EpochRecorder(L.Callback):
         """Go on from a checkpoint."""
         self.rows, self.notes, self.best = state_dict["rows"], state_dict["notes"], state_dict["best"]
         self._seconds = state_dict["seconds"]
-
-
-def _frequencies(probabilities: Tensor) -> Tensor:
-    n, k = probabilities.shape
-    return torch.bincount(probabilities.argmax(dim=1), minlength=k) / n

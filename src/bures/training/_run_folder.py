@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bures.data import Domain, ImageFiles, TensorSamples
+from bures.data._feature_formats import is_number
 from bures.files import write_json, write_text
 
 __all__ = ["RunFolder", "checksum", "csv_cell", "predictions_csv", "write_predictions"]
@@ -171,7 +172,7 @@ def table_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def csv_cell(value: Any) -> Any:
     """A cell that no spreadsheet takes for a formula: names that begin like one get an apostrophe."""
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(value):
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not is_number(value):
         return f"'{value}"
     return value
 
@@ -179,14 +180,6 @@ def csv_cell(value: Any) -> Any:
 def _encodable(name: str) -> str:
     """A name that UTF-8 can express; Linux allows file names of any bytes."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def checksum(domain: Domain) -> str:

@@ -10,11 +10,11 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 
-from bures.data import Domain
 from bures.networks._batchnorm import adaptable_layers
 from bures.provenance import hardware
 from bures.training._checkpointer import Checkpointer, restore
 from bures.training._errors import NonFiniteLossError, TrainingError
+from bures.training._evaluation import effective_number
 from bures.training._module import AdaptationModule
 from bures.training._progress import RichProgress
 from bures.training._recorder import EpochRecorder
@@ -36,7 +36,8 @@ class Session:
         self.module = AdaptationModule(
             setting.network, setting.method, setting.inputs, setting.recipe, setting.data.steps_per_epoch, n_steps
         )
-        self.recorder = EpochRecorder(setting.evaluator, folder, setting.batchnorm, _source_classes(setting.source))
+        source_classes = effective_number(setting.source.counts().double() / len(setting.source))
+        self.recorder = EpochRecorder(setting.evaluator, folder, setting.batchnorm, source_classes)
         self.checkpointer = Checkpointer(folder, self.recorder, setting.fingerprint, every, state)
         self.console = Console(stderr=True)
         self.progress = progress and self.console.is_terminal
@@ -148,8 +149,3 @@ class _NextEpoch(L.Callback):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         trainer.datamodule.first_step = pl_module.steps_done  # type: ignore[attr-defined]
-
-
-def _source_classes(source: Domain) -> float:
-    frequencies = source.counts().double() / len(source)
-    return float(torch.special.entr(frequencies).sum().exp())
