@@ -128,6 +128,7 @@ class Checkpointer(L.Callback):
             "optimiser": trainer.optimizers[0].state_dict(),
             "schedule": trainer.lr_scheduler_configs[0].scheduler.state_dict(),
             "record": module.record.state_dict(),
+            "queue": {} if module.queue is None else module.queue.state_dict(),
             "recorder": self.recorder.state_dict(),
         }
 
@@ -138,6 +139,8 @@ def restore(trainer: L.Trainer | None, module: AdaptationModule, state: dict[str
     module.network.load_state_dict(state["network"])
     module.method.load_state_dict(state["method"])
     module.record.load_state_dict(state["record"], module.device)
+    if module.queue is not None:
+        module.queue.load_state_dict(state["queue"], module.device)
     if trainer is not None:
         trainer.optimizers[0].load_state_dict(state["optimiser"])
         trainer.lr_scheduler_configs[0].scheduler.load_state_dict(state["schedule"])
