@@ -41,7 +41,7 @@ def moments_table(manifests: list[dict[str, Any]]) -> str:
 def billion_table(manifests: list[dict[str, Any]]) -> str:
     """A billion samples of each domain on 32 machines, from the rate of one."""
     lines = [
-        "| machine, 32 of them | time (2 domains) | reading (MB/s each) | a reduction (MB) | traffic (MB) | memory (MiB) |",
+        "| 32 machines with | time (2 domains) | reading (MB/s each) | sums (MB) | traffic (MB) | memory (MiB) |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for manifest in manifests:
