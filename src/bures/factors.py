@@ -30,6 +30,8 @@ __all__ = [
     "UnconditionalFactor",
     "bind_label_kernel",
     "check_eps",
+    "label_noise",
+    "lower_inverse",
     "resolve_eps",
 ]
 
@@ -45,6 +47,8 @@ gives at ten classes.
 
 SMALLEST_EPS = 1e-12
 
+SMALL_TRIANGLE = 128
+
 
 class Factor(Protocol):
     """What the distance needs to know of one domain's labels and weights."""
@@ -54,6 +58,9 @@ class Factor(Protocol):
 
     def apply(self, block: Tensor) -> Tensor:
         """The product of C^T H D with a block (n, k)."""
+
+    def adjoint(self, block: Tensor) -> Tensor:
+        """The product of D H C with a block (n, k)."""
 
 
 @dataclass(frozen=True)
@@ -73,42 +80,59 @@ class UnconditionalFactor:
         scaled = q * block
         return scaled - q @ (q.T @ scaled)
 
+    def adjoint(self, block: Tensor) -> Tensor:
+        """The product of D H with a block (n, k)."""
+        q = self.weights.sqrt().to(block.dtype)[:, None]
+        return q * (block - q @ (q.T @ block))
+
 
 @dataclass(frozen=True)
 class LowRankFactor:
-    """Hard classes. With F = sqrt(contrast) H D Y (n, K), B and its factor are the identity less a matrix of rank K."""
+    """Hard classes: B and its factor are the identity less a matrix of rank K.
+
+    With F = sqrt(contrast) H D Y (n, K), centring included: q is orthogonal to F, so H and the factor of B are one
+    projection of rank K + 1. All matrices are float64; the products are rounded once, at their use.
+    """
 
     weights: Tensor
-    features: Tensor  # F
-    residual_core: Tensor  # (F^T F + eps I)^-1, so that B = I - F core F^T
-    root_core: Tensor  # the same for C^T, so that C^T = I - F core F^T
+    right: Tensor  # [q, F]
+    left: Tensor  # right times a core, so that C^T H = I - left right^T
+    residual: Tensor  # right times another, so that H B H = I - residual right^T
 
     @classmethod
     def build(cls, weights: Tensor, membership: Tensor, contrast: Tensor, eps: Tensor) -> LowRankFactor:
         """Label side of O(n K^2), in float64."""
         frequency = weights @ membership
-        features = contrast.sqrt() * weights.sqrt()[:, None] * (membership - frequency)
+        q = weights.sqrt()[:, None]
+        features = (membership - frequency) * (contrast.sqrt() * q)
         eye = torch.eye(len(frequency), dtype=frequency.dtype, device=frequency.device)
         regularised = contrast * (torch.diag(frequency) - torch.outer(frequency, frequency)) + eps * eye
         lower = torch.linalg.cholesky_ex(regularised)[0]
         inverse = torch.linalg.solve_triangular(lower, eye, upper=False)
         # With L L^T = F^T F + eps I, a factor of B is I - F L^-T (L + sqrt(eps) I)^-1 F^T: multiply out.
         root = torch.linalg.solve_triangular((lower + eps.sqrt() * eye).T, inverse, upper=True)
-        return cls(weights, features, inverse.T @ inverse, root)
+        return cls(
+            weights,
+            torch.cat([q, features], dim=1),
+            torch.cat([q, features @ root], dim=1),
+            torch.cat([q, features @ (inverse.T @ inverse)], dim=1),
+        )
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
         """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
-        w, scaled = self.weights, self.weights.sqrt()[:, None] * self.features
-        return (torch.diag(w) - torch.outer(w, w) - scaled @ self.residual_core @ scaled.T).to(dtype)
+        q = self.weights.sqrt()[:, None]
+        product = (q * self.residual).to(dtype) @ (q * self.right).to(dtype).T
+        return torch.diag(self.weights.to(dtype)) - product
 
     def apply(self, block: Tensor) -> Tensor:
         """The product of C^T H D with a block (n, k)."""
-        q = self.weights.sqrt()[:, None]
-        # q is orthogonal to F, so centring and the root are one projection of rank K + 1.
-        left = torch.cat([q, self.features @ self.root_core], dim=1).to(block.dtype)
-        right = torch.cat([q, self.features], dim=1).to(block.dtype)
-        scaled = q.to(block.dtype) * block
-        return scaled - left @ (right.T @ scaled)
+        scaled = self.weights.sqrt().to(block.dtype)[:, None] * block
+        return scaled - self.left.to(block.dtype) @ (self.right.to(block.dtype).T @ scaled)
+
+    def adjoint(self, block: Tensor) -> Tensor:
+        """The product of D H C with a block (n, k)."""
+        centred = block - self.right.to(block.dtype) @ (self.left.to(block.dtype).T @ block)
+        return self.weights.sqrt().to(block.dtype)[:, None] * centred
 
 
 @dataclass(frozen=True)
@@ -123,21 +147,29 @@ class CholeskyFactor:
 
     @classmethod
     def build(cls, weights: Tensor, gram: Tensor, eps: Tensor, *, argument: str) -> CholeskyFactor:
-        """Label side of O(n^3), in float64."""
+        """Label side of O(n^3), in float64; only the lower triangle of the Gram matrix is read."""
         q = weights.sqrt()
-        scaled = q[:, None] * gram * q
-        centred = scaled - torch.outer(q, q @ scaled)
-        centred = centred - torch.outer(centred @ q, q)
-        centred = (centred + centred.T) / 2
-        cholesky, info = torch.linalg.cholesky_ex(centred + eps * torch.eye(len(q), dtype=q.dtype, device=q.device))
+        regularised = gram * q[:, None]
+        regularised *= q
+        # H G H = G - q v^T - v q^T with v = G q - (q^T G q / 2) q.
+        v = regularised @ q
+        v = v - (v @ q / 2) * q
+        regularised -= torch.outer(q, v)
+        regularised -= torch.outer(v, q)
+        regularised.diagonal().add_(eps)
+        lower, info = torch.linalg.cholesky_ex(regularised)
         if checks_values() and int(info) != 0:
-            smallest = float(torch.linalg.eigvalsh(centred)[0])
+            smallest = float(torch.linalg.eigvalsh(regularised)[0] - eps)
             raise ValueError(
                 f"the label kernel of {argument} is not positive semi-definite (smallest eigenvalue {smallest:.3g} "
                 f"at eps={float(eps):.3g}); pass another label_kernel"
             )
-        centring = torch.diag(q) - torch.outer(q, weights)  # H D
-        return cls(torch.linalg.solve_triangular(cholesky, eps.sqrt() * centring, upper=False))
+        del regularised
+        product = lower_inverse(lower)
+        product *= eps.sqrt()
+        product -= torch.outer(product @ q, q)
+        product *= q
+        return cls(product)
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
         """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
@@ -147,6 +179,24 @@ class CholeskyFactor:
     def apply(self, block: Tensor) -> Tensor:
         """The product of C^T H D with a block (n, k)."""
         return self.product.to(block.dtype) @ block
+
+    def adjoint(self, block: Tensor) -> Tensor:
+        """The product of D H C with a block (n, k)."""
+        return self.product.to(block.dtype).T @ block
+
+
+def lower_inverse(lower: Tensor) -> Tensor:
+    """Inverse of a lower triangular matrix (..., n, n); by halves where it is large, to skip the zeros."""
+    n = lower.shape[-1]
+    if n <= SMALL_TRIANGLE:
+        eye = torch.eye(n, dtype=lower.dtype, device=lower.device)
+        inverse: Tensor = torch.linalg.solve_triangular(lower, eye, upper=False)
+        return inverse
+    half = n // 2
+    first, last = lower_inverse(lower[..., :half, :half]), lower_inverse(lower[..., half:, half:])
+    below = -(last @ (lower[..., half:, :half] @ first))
+    top = torch.cat([first, torch.zeros_like(below.mT)], dim=-1)
+    return torch.cat([top, torch.cat([below, last], dim=-1)], dim=-2)
 
 
 @dataclass(frozen=True)
@@ -182,9 +232,12 @@ class LabelKernel:
         if self.kernel == "linear":
             return other @ own.T
         assert self.bandwidth is not None
-        if self.kernel == "gaussian":
-            return torch.exp(-_direct_distances(other, own, 2).square() / self.bandwidth)
-        return torch.exp(-_direct_distances(other, own, 1) / self.bandwidth.sqrt())
+        power = 2 if self.kernel == "gaussian" else 1
+        distances = _direct_distances(other, own, power)
+        if power == 2:
+            distances = distances.square_()
+        # In place: these matrices are large, and fresh memory costs more than the arithmetic.
+        return distances.div_(self.bandwidth if power == 2 else self.bandwidth.sqrt()).neg_().exp_()
 
 
 def bind_label_kernel(
@@ -222,8 +275,11 @@ def _label_sigma2(labels: Labels, weights: Tensor, bandwidth: Bandwidth, power: 
         mean = 2 * (1 - frequency.square().sum())
         return (mean if power == 2 else mean.square()).clamp_min(tiny ** (1 / 2))
     rows = labels.rows()
-    distances = _direct_distances(rows, rows, power) ** power
-    mean = weights @ distances @ weights
+    if power == 2 and bandwidth == "mean":  # twice the variance
+        mean = 2 * (weights @ (rows - weights @ rows).square().sum(dim=1))
+    else:
+        distances = _direct_distances(rows, rows, power) ** power
+        mean = weights @ distances @ weights
     if bandwidth == "median":
         present = weights > 0
         pairs = upper_triangle(distances[present][:, present])
@@ -234,6 +290,12 @@ def _label_sigma2(labels: Labels, weights: Tensor, bandwidth: Bandwidth, power: 
     noise = 2 * max(labels.resolution, torch.finfo(torch.float64).eps) * rows.abs().amax()
     sigma2 = mean.clamp_min(noise**power).clamp_min(tiny ** (1 / 2))
     return sigma2 if power == 2 else sigma2.square().clamp_min(tiny)
+
+
+def label_noise(dtype: torch.dtype) -> float:
+    """The least mean squared distance of rows on the simplex that is more than the rounding of this dtype."""
+    resolution = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+    return float((2 * max(resolution, torch.finfo(torch.float64).eps)) ** 2)
 
 
 def _direct_distances(x: Tensor, y: Tensor, p: int) -> Tensor:

@@ -8,28 +8,66 @@ samples make more. There the norm has a kink, and what is returned is one of its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bures.arrays import checks_values
 from bures.polar import polar_factor
 
-__all__ = ["METHODS", "covariance_fidelity", "nuclear_norm", "product_nuclear_norm", "psd_eigh"]
+__all__ = [
+    "METHODS",
+    "covariance_fidelity",
+    "norm_and_polar_factor",
+    "nuclear_norm",
+    "nuclear_norm_error",
+    "product_nuclear_norm",
+    "psd_eigh",
+]
 
 
-METHODS = ("auto", "svd", "gram", "polar")
+METHODS = ("auto", "svd", "gram", "deflation", "low-rank", "polar")
 """How a nuclear norm and its gradient are computed.
 
 ``"svd"``: a singular value decomposition in the dtype of the matrix. ``"gram"``: the eigendecomposition of the smaller
 Gram matrix in float64. Squaring costs half the digits, so singular values are good to 1e-8 of the largest: less than
-float64 has and more than float32 can hold. ``"polar"``: the polar factor by matrix products in float64, to the same
-resolution. ``"auto"`` is ``"svd"`` for float64 matrices; for float32 it is ``"polar"`` on a GPU and ``"gram"``
-elsewhere, both faster than an SVD in float32 and far more accurate in small directions.
+float64 has and more than float32 can hold. ``"deflation"``: eigendecompositions of Gram matrices in the dtype of the
+matrix. Each gives the directions it resolves well, these are projected out, and what is left is decomposed again: the
+accuracy of an SVD from products and the cheapest decomposition there is. ``"polar"``: the polar factor by matrix
+products in float64, to the resolution of ``"gram"``.
+
+``"low-rank"`` is approximate: the leading quarter of the directions by a randomised range finder, the rest as if its
+singular values were equal. `nuclear_norm_error` bounds the error of the value; that of the gradient is some ten percent
+(the benchmarks state it).
+
+``"auto"`` is ``"svd"`` for float64 matrices; for float32 it is ``"polar"`` on a GPU and elsewhere ``"deflation"``, or
+``"gram"`` where the matrix is small. All of these are faster than an SVD in float32, and more accurate in small
+directions. ``"deflation"`` and ``"low-rank"`` are for one matrix at a time: batches and compiled code take ``"gram"``.
 """
 
 GRAM_RESOLUTION = 1e-7  # relative; the left singular vectors of a Gram matrix have two digits here, and none at 1e-8
+
+TINY = torch.finfo(torch.float64).tiny
+
+SMALL = 96  # matrices of smaller sides are decomposed faster at once, in float64
+
+RESOLVED = {torch.float32: 1e-2, torch.float64: 3e-5}
+"""Singular values above this share of the largest are taken from a Gram matrix of that dtype.
+
+Its rounding, eps times the largest eigenvalue, turns a direction of share x by about eps / x^2: 1e-3 for float32, and
+less in the mean. A share of 3e-3 saves a tenth of the time and costs a digit or two of the gradient.
+"""
+
+LOW_RANK = 4  # one direction in so many is computed
+FLATNESS = 0.7
+"""Where the norm of the rest is taken to be between its bounds, zero and the norm of a matrix of equal singular values.
+
+Cross matrices of noise, digits and synthetic clusters had 0.57 to 0.76.
+"""
 
 
 def nuclear_norm(matrix: Tensor, method: str = "auto") -> Tensor:
@@ -42,9 +80,21 @@ def nuclear_norm(matrix: Tensor, method: str = "auto") -> Tensor:
     if matrix.requires_grad and torch.is_grad_enabled():
         norm: Tensor = _NuclearNorm.apply(matrix, method)[0]
         return norm
-    if method == "polar":
-        return (polar_factor(matrix) * matrix).sum(dim=(-2, -1))
-    return _singular_values(matrix.detach(), method).sum(dim=-1)
+    if method in ("svd", "gram"):
+        return _singular_values(matrix.detach(), method).sum(dim=-1)
+    return _norm_and_polar(matrix, method)[0]
+
+
+def norm_and_polar_factor(matrix: Tensor, method: str = "auto") -> tuple[Tensor, Tensor]:
+    """Nuclear norm of a matrix (..., m, n) and its gradient, the polar factor U V^T, outside of any graph."""
+    return _norm_and_polar(matrix, _resolve(method, matrix))
+
+
+def nuclear_norm_error(matrix: Tensor, method: str) -> float:
+    """Bound of what ``nuclear_norm(matrix, method)`` may be off for a matrix (m, n), rounding aside; 0 if exact."""
+    if _resolve(method, matrix) != "low-rank":
+        return 0.0
+    return max(FLATNESS, 1 - FLATNESS) * float(_low_rank(matrix)[2])
 
 
 def product_nuclear_norm(a: Tensor, b: Tensor) -> Tensor:
@@ -71,11 +121,99 @@ def psd_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _resolve(method: str, matrix: Tensor) -> str:
+    if method == "deflation" and not _may_look(matrix):
+        return "gram"
+    if method == "low-rank" and not (_may_look(matrix) and min(matrix.shape) >= SMALL):
+        return "gram"
     if method != "auto":
         return method
     if matrix.dtype != torch.float32:
         return "svd"
-    return "polar" if matrix.is_cuda else "gram"
+    if matrix.is_cuda:
+        return "polar"
+    return "deflation" if min(matrix.shape[-2:]) >= SMALL and _may_look(matrix) else "gram"
+
+
+def _may_look(matrix: Tensor) -> bool:
+    """Whether the work may depend on the values of this one matrix."""
+    return matrix.ndim == 2 and checks_values()
+
+
+def _norm_and_polar(matrix: Tensor, method: str) -> tuple[Tensor, Tensor]:
+    if method == "polar":
+        polar = polar_factor(matrix)
+        return (polar * matrix).sum(dim=(-2, -1)), polar
+    if method == "deflation":
+        wide = matrix.shape[-2] < matrix.shape[-1]
+        norm, polar = _deflate(matrix.mT if wide else matrix)
+        return norm, polar.mT if wide else polar
+    if method == "low-rank":
+        return _low_rank(matrix)[:2]
+    if method == "gram" and matrix.shape[-2] >= matrix.shape[-1]:
+        s, v = _gram_eigh(exact := matrix.double())
+        floor = GRAM_RESOLUTION * s[..., -1:] + TINY
+        u = exact @ v / torch.maximum(s, floor).unsqueeze(-2)
+        return s.sum(dim=-1).to(matrix.dtype), (u @ v.mT).to(matrix.dtype)
+    u, s, vh = _thin_svd(matrix, method)
+    return s.sum(dim=-1), u * _not_structural_zero(s) @ vh
+
+
+def _gram_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Singular values, from the smallest, and right singular vectors, as far as the Gram matrix resolves them."""
+    values, v = _converging(torch.linalg.eigh, matrix.mT @ matrix)
+    return values.clamp_min(0).sqrt(), v
+
+
+def _deflate(matrix: Tensor, floor: float | None = None) -> tuple[Tensor, Tensor]:
+    """Norm and polar factor of a tall matrix (m, n) from Gram matrices in its dtype.
+
+    Singular values up to ``floor`` are rounding of the whole matrix.
+    """
+    s, v = _gram_eigh(matrix)
+    largest = float(s[-1])
+    if floor is None:  # nothing here divides by a square, so directions half lost in rounding may pass
+        floor = _cut(s) * largest / 4
+    if not largest > floor:
+        return s.sum(), torch.zeros_like(matrix)
+    columns = matrix @ v
+    unresolved = int(torch.searchsorted(s, RESOLVED[s.dtype] * largest))
+    well = columns[:, unresolved:]
+    lengths = torch.linalg.vector_norm(well, dim=0)
+    u = well / lengths.clamp_min(floor)
+    norm = lengths.sum()
+    if unresolved:
+        rest = columns[:, :unresolved]
+        rest_norm, rest_polar = _deflate(rest - u @ (u.mT @ rest), floor)
+        norm, u = norm + rest_norm, torch.cat([rest_polar, u], dim=1)
+    return norm, u @ v.mT
+
+
+def _low_rank(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Approximate norm and gradient of a matrix (m, n), and by how much its true norm may exceed the lowest estimate.
+
+    For an orthonormal Q, :math:`\|Q^\top M\|_* \le \|M\|_* \le \|Q^\top M\|_* + \sqrt k \|M - Q Q^\top M\|_F`,
+    with k the number of singular values that Q leaves. The estimate lies between, at the place `FLATNESS`, and the
+    gradient is that of the estimate with Q held.
+    """
+    smaller = min(matrix.shape)
+    rank = smaller // LOW_RANK
+    # A round of subspace iteration turns the sketch to the leading directions; without it the rest is far from flat.
+    sketch = matrix @ (matrix.mT @ (matrix @ _sketch(matrix.shape[1], rank, matrix.dtype, matrix.device)))
+    q = torch.linalg.qr(sketch)[0]
+    projected = q.mT @ matrix
+    norm, polar = _norm_and_polar(projected.mT, "gram")
+    rest = matrix - q @ projected
+    length = torch.linalg.vector_norm(rest)
+    gap = math.sqrt(smaller - rank) * length
+    scale = FLATNESS * math.sqrt(smaller - rank) / length.clamp_min(torch.finfo(matrix.dtype).tiny)
+    return norm + FLATNESS * gap, torch.addmm(rest.mul_(scale), q, polar.mT), gap
+
+
+@lru_cache(maxsize=4)
+def _sketch(n: int, rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Fixed directions (n, rank): the same matrix has the same norm at every call."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(n, rank, generator=generator, dtype=dtype).to(device)
 
 
 def _singular_values(matrix: Tensor, method: str) -> Tensor:
@@ -120,9 +258,12 @@ def _not_structural_zero(s: Tensor) -> Tensor:
     Small singular values carry gradient, so float32 cuts at its epsilon and lets some noise pass. float64 can afford
     the usual factor of the matrix size.
     """
+    return (s > _cut(s) * s[..., :1]).to(s.dtype).unsqueeze(-2)
+
+
+def _cut(s: Tensor) -> float:
     eps = torch.finfo(s.dtype).eps
-    cut = max(eps, min(s.shape[-1] * eps, 1e-12))
-    return (s > cut * s[..., :1]).to(s.dtype).unsqueeze(-2)
+    return max(eps, min(s.shape[-1] * eps, 1e-12))
 
 
 class _NoFurtherDerivative(torch.autograd.Function):
@@ -159,11 +300,7 @@ class _NuclearNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(matrix: Tensor, method: str) -> tuple[Tensor, Tensor]:
-        if method == "polar":
-            polar = polar_factor(matrix)
-            return (polar * matrix).sum(dim=(-2, -1)), polar
-        u, s, vh = _thin_svd(matrix, method)
-        return s.sum(dim=-1), u * _not_structural_zero(s) @ vh
+        return _norm_and_polar(matrix, method)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, str], output: tuple[Tensor, Tensor]) -> None:

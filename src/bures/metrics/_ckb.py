@@ -60,11 +60,14 @@ def ckb(
     eps : float or "auto", optional
         Regulariser :math:`\varepsilon` of the label covariance. ``"auto"`` scales with the number of classes K,
         :math:`0.15\,(1-a)/K`, so that the same share of the between-class variance is left for any K.
-    method : {"auto", "svd", "gram", "polar"}, optional
-        How the nuclear norm is computed: by a singular value decomposition, by the eigendecomposition of a Gram
-        matrix in float64, or by an iteration of matrix products in float64. The last two resolve 1e-8 of the largest
-        singular value. ``"auto"`` is ``"svd"`` for float64 features; for float32, ``"polar"`` on a GPU and ``"gram"``
-        elsewhere, which are faster and more accurate there.
+    method : {"auto", "svd", "gram", "deflation", "low-rank", "polar"}, optional
+        How the nuclear norm is computed. Exact: by a singular value decomposition, by the eigendecomposition of a Gram
+        matrix in float64, by eigendecompositions of Gram matrices in the features' dtype with what they resolve
+        projected out in turn, or by an iteration of matrix products in float64. ``"gram"`` and ``"polar"`` resolve
+        1e-8 of the largest singular value. Approximate: ``"low-rank"``, the leading quarter of the directions, about
+        twice as fast as the exact ways; `explain` bounds the error of the value, and the gradient is off by some ten
+        percent. ``"auto"`` is ``"svd"`` for float64 features; for float32, ``"polar"`` on a GPU and elsewhere
+        ``"deflation"``, or ``"gram"`` for small samples, which are faster there than an SVD and more accurate.
     sample_weight_s, sample_weight_t : array (n,), (m,), optional
         Non-negative weights of the samples; equal by default.
     prior : {"source", "target", "uniform"} or array (K,), optional
@@ -131,4 +134,4 @@ def ckb(
             sample_weight_t=sample_weight_t,
             prior=prior,
         )
-        return as_result(problem.terms().squared_distance, problem.tensor_call)
+        return as_result(problem.squared_distance(), problem.tensor_call)

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from bures.arrays import FUNCTION_NAMES, Array, Names, check_choice, is_tensor_call, read_samples
-from bures.factors import LABEL_BANDWIDTH_RULES, Factor, LabelKernel, bind_label_kernel, check_eps, resolve_eps
+from bures.factors import (
+    LABEL_BANDWIDTH_RULES,
+    Factor,
+    LabelKernel,
+    bind_label_kernel,
+    check_eps,
+    resolve_eps,
+)
 from bures.kernels import (
     BANDWIDTH_RULES,
     Bandwidth,
@@ -20,9 +27,10 @@ from bures.kernels import (
     gram_blocks,
 )
 from bures.labels import Conditioning, check_prior, class_prior_weights, read_labels
+from bures.metrics._fused import FusedProblem, can_fuse, fused_squared_distance
 from bures.spectral import METHODS, nuclear_norm
 
-__all__ = ["BuresTerms", "ConditionalProblem", "bures_terms", "check_options", "conditional_problem"]
+__all__ = ["BuresTerms", "ConditionalProblem", "bures_terms", "check_options", "conditional_problem", "cross_matrix"]
 
 
 @dataclass(frozen=True)
@@ -42,12 +50,16 @@ class BuresTerms:
 def bures_terms(blocks: GramBlocks, factor_s: Factor, factor_t: Factor, method: str = "auto") -> BuresTerms:
     """Theorem 5 with any factors of B: two traces and a nuclear norm."""
     dtype = blocks.ss.dtype
-    cross = factor_s.apply(factor_t.apply(blocks.ts).T).T
     return BuresTerms(
         trace_s=(blocks.ss * factor_s.trace_weights(dtype)).sum(),
         trace_t=(blocks.tt * factor_t.trace_weights(dtype)).sum(),
-        fidelity=nuclear_norm(cross, method),
+        fidelity=nuclear_norm(cross_matrix(blocks.ts, factor_s, factor_t), method),
     )
+
+
+def cross_matrix(block: Tensor, factor_s: Factor, factor_t: Factor) -> Tensor:
+    """The matrix under the nuclear norm, (H D C)_t^T K_ts (H D C)_s."""
+    return factor_s.apply(factor_t.apply(block).T).T
 
 
 @dataclass(frozen=True)
@@ -59,17 +71,44 @@ class ConditionalProblem:
     """
 
     tensor_call: bool
+    samples: tuple[Tensor, Tensor]
     gram: partial[GramBlocks]
-    blocks: GramBlocks
+    known_blocks: list[GramBlocks]
     source: LabelKernel
     target: LabelKernel
     eps: Tensor
     prior: Tensor | None
     method: str
 
+    @property
+    def blocks(self) -> GramBlocks:
+        """The Gram blocks, evaluated at first use (copies with other weights share them)."""
+        if not self.known_blocks:
+            self.known_blocks.append(self.gram())
+        return self.known_blocks[0]
+
     def terms(self) -> BuresTerms:
         """The terms of the squared CKB distance."""
-        return bures_terms(self.blocks, self.source.factor(self.eps), self.target.factor(self.eps), self.method)
+        return bures_terms(self.blocks, *self._factors(), self.method)
+
+    def squared_distance(self) -> Tensor:
+        """The squared CKB distance alone, in one pass where that can be."""
+        kernel, bandwidth = self.gram.keywords["kernel"], self.gram.keywords["bandwidth"]
+        if not can_fuse(self.samples[0], kernel, bandwidth):
+            return self.terms().squared_distance
+        factors = self._factors()
+
+        def reference(xs: Tensor, xt: Tensor) -> Tensor:
+            blocks = gram_blocks(xs, xt, **self.gram.keywords)
+            return bures_terms(blocks, *factors, self.method).squared_distance
+
+        weights = self.source.weights, self.target.weights
+        problem = FusedProblem(weights, factors, bandwidth, self.method, reference)
+        return fused_squared_distance(*self.samples, problem)
+
+    def _factors(self) -> tuple[Factor, Factor]:
+        with torch.no_grad():
+            return self.source.factor(self.eps), self.target.factor(self.eps)
 
 
 def conditional_problem(
@@ -115,7 +154,7 @@ def conditional_problem(
     with torch.no_grad():
         source, target = bind(labels_s, ws, argument=names.ys), bind(labels_t, wt, argument=names.yt)
         regulariser = resolve_eps(eps, source, target)
-    return ConditionalProblem(tensor_call, gram, gram(), source, target, regulariser, frequencies, method)
+    return ConditionalProblem(tensor_call, (s, t), gram, [], source, target, regulariser, frequencies, method)
 
 
 def check_options(
