@@ -127,7 +127,7 @@ class LowRankFactor:
     def apply(self, block: Tensor) -> Tensor:
         """The product of C^T H D with a block (n, k)."""
         scaled = self.weights.sqrt().to(block.dtype)[:, None] * block
-        return scaled - self.left.to(block.dtype) @ (self.right.to(block.dtype).T @ scaled)
+        return scaled.addmm(self.left.to(block.dtype), self.right.to(block.dtype).T @ scaled, alpha=-1)
 
     def adjoint(self, block: Tensor) -> Tensor:
         """The product of D H C with a block (n, k)."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,9 +29,6 @@ from bures.kernels import Bandwidth, Kernel
 from bures.spectral import norm_and_polar_factor, nuclear_norm
 
 __all__ = ["FusedProblem", "can_fuse", "fused_squared_distance"]
-
-ONE_BLOCK = 256
-"""Pooled samples up to this number are compared in one product, though a fourth of it is not needed."""
 
 
 @dataclass(frozen=True)
@@ -98,76 +95,99 @@ def _value_and_gradient(xs: Tensor, xt: Tensor, problem: FusedProblem, gradient:
     x, scale = _common_frame(xs, xt)
     norms = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64).square_()
     widths = _widths(x, norms, n, scale, problem)
-    kernel = torch.empty(x.shape[0], x.shape[0], dtype=x.dtype)
-    source, target = kernel.tensor_split((n,))
-    blocks = _Blocks(source[:, :n], target[:, n:], target[:, :n])
-    _fill_kernel_less_one(kernel, blocks, x, norms.to(x.dtype), n, widths)
+    norms = norms.to(x.dtype)
     # What turns the derivative by the kernel into weights of the gradient: a pair (i, j) of the pooled sample adds
-    # 4 weight (x_i - x_j). Pairs between the samples are there twice, hence half of the factor -2 of the norm.
+    # weight (x_j - x_i). Pairs between the samples are there twice, hence half of the factor -2 of the norm.
     rates = 4 / (widths[0] * scale), 4 / (widths[1] * scale), -4 / (widths[2] * scale)
     if isinstance(problem.factors, Tensor):
-        value = _paired_terms(kernel, blocks, problem.factors, rates, problem.method, gradient is not None)
-    else:
-        value = _terms(blocks, *problem.factors, rates, problem.method, gradient is not None)
-    if gradient is None:
-        return value
-    source[:, n:].copy_(blocks.ts.T)
-    kernel.diagonal().sub_(kernel.sum(dim=1))
-    torch.mm(kernel, x, out=gradient)
-    return value
+        return _paired(x, norms, problem.factors, problem.method, widths, rates, gradient)
+    del x
+    return _block_by_block(xs, xt, norms, problem.factors, problem.method, widths, rates, gradient)
 
 
-class _Blocks(NamedTuple):
-    ss: Tensor
-    tt: Tensor
-    ts: Tensor
-
-
-def _terms(
-    blocks: _Blocks, factor_s: Factor, factor_t: Factor, rates: tuple[float, float, float], method: str, gradient: bool
+def _block_by_block(
+    xs: Tensor,
+    xt: Tensor,
+    norms: Tensor,
+    factors: tuple[Factor, Factor],
+    method: str,
+    widths: tuple[float, float, float],
+    rates: tuple[float, float, float],
+    gradient: Tensor | None,
 ) -> Tensor:
-    """Theorem 5; where a gradient is wanted, the blocks of the kernel are turned into its weights."""
-    dtype = blocks.ss.dtype
-    value = torch.zeros((), dtype=dtype)
-    for block, factor, rate in ((blocks.ss, factor_s, rates[0]), (blocks.tt, factor_t, rates[1])):
-        outer = factor.trace_weights(dtype)
+    """Theorem 5 with one block of the kernel in memory at a time."""
+    n = xs.shape[0]
+    factor_s, factor_t = factors
+    x = _common_frame(xs, xt)[0]
+    samples, squares = x.tensor_split((n,)), norms.tensor_split((n,))
+    parts = (None, None) if gradient is None else gradient.tensor_split((n,))
+    value = torch.zeros((), dtype=x.dtype)
+    for own, square, part, factor, width, rate in zip(
+        samples, squares, parts, factors, widths[:2], rates[:2], strict=True
+    ):
+        block = _squared_distances(own, square, own, square).fill_diagonal_(0).mul_(-1 / width).expm1_()
+        outer = factor.trace_weights(x.dtype)
         value += (block * outer).sum()
-        if gradient:
+        if part is not None:
             block.add_(1).mul_(outer).mul_(rate)
-        del outer
-    cross = factor_s.apply(factor_t.apply(blocks.ts).T).T
-    if not gradient:
+            block.diagonal().sub_(block.sum(dim=1))
+            torch.mm(block, own, out=part)
+        del block, outer
+    between = _squared_distances(samples[1], squares[1], samples[0], squares[0]).mul_(-1 / widths[2]).expm1_()
+    # In float32 the first product would add most of the noise that small directions see.
+    left = factor_t.apply(between if method == "low-rank" else between.double()).to(between.dtype)
+    cross = factor_s.apply(left.T).T
+    del left
+    if parts[0] is None or parts[1] is None:
         return value - 2 * nuclear_norm(cross, method)
+    del x, samples  # formed again below: the decomposition needs the most memory
     norm, polar = norm_and_polar_factor(cross, method)
     del cross
-    blocks.ts.add_(1).mul_(factor_s.adjoint(factor_t.adjoint(polar).T).T).mul_(rates[2])
+    samples = _common_frame(xs, xt)[0].tensor_split((n,))
+    between.add_(1).mul_(factor_s.adjoint(factor_t.adjoint(polar).T).T).mul_(rates[2])
+    parts[0].addmm_(between.T, samples[1]).addcmul_(between.sum(dim=0).unsqueeze(1), samples[0], value=-1)
+    parts[1].addmm_(between, samples[0]).addcmul_(between.sum(dim=1).unsqueeze(1), samples[1], value=-1)
     return value - 2 * norm
 
 
-def _paired_terms(
-    kernel: Tensor,
-    blocks: _Blocks,
+def _squared_distances(a: Tensor, square_a: Tensor, b: Tensor, square_b: Tensor) -> Tensor:
+    return (square_a.unsqueeze(1) + square_b).addmm_(a, b.T, alpha=-2).clamp_min_(0)
+
+
+def _paired(
+    x: Tensor,
+    norms: Tensor,
     product: Tensor,
-    rates: tuple[float, float, float],
     method: str,
-    gradient: bool,
+    widths: tuple[float, float, float],
+    rates: tuple[float, float, float],
+    gradient: Tensor | None,
 ) -> Tensor:
-    """The same for two samples of equal size, with both factors (2, n, n) in one array."""
-    n = blocks.ss.shape[0]
-    within = kernel.as_strided((2, n, n), (n * (2 * n + 1), 2 * n, 1))  # the blocks on the diagonal
-    product = product.to(kernel.dtype)
-    c_s, c_t = product.unbind()
-    outer = torch.bmm(product.mT, product)
+    """The same in fewer calls: the kernel of the pooled sample is one matrix, and both factors (2, n, n) one array."""
+    n = product.shape[1]
+    kernel = _squared_distances(x, norms, x, norms).fill_diagonal_(0)
+    source, target = kernel.tensor_split((n,))
+    blocks = source[:, :n], target[:, n:], target[:, :n]
+    within = kernel.as_strided((2, n, n), (n * (2 * n + 1), 2 * n, 1))  # the first two as one array
+    for block, width in zip(blocks, widths, strict=True):
+        block.mul_(-1 / width)
+    kernel.expm1_()
+    rounded = product.to(kernel.dtype)
+    outer = torch.bmm(rounded.mT, rounded)
     value = (within * outer).sum()
-    cross = c_t @ blocks.ts @ c_s.T
-    if not gradient:
+    between = blocks[2]
+    cross = (product[1] @ between.double() @ product[0].T).to(kernel.dtype)
+    if gradient is None:
         return value - 2 * nuclear_norm(cross, method)
     norm, polar = norm_and_polar_factor(cross, method)
     kernel.add_(1)
     within.mul_(outer)
-    blocks.ts.mul_(c_t.T @ polar @ c_s)
+    between.mul_(rounded[1].T @ polar @ rounded[0])
     for block, rate in zip(blocks, rates, strict=True):
         block.mul_(rate)
+    source[:, n:].copy_(between.T)
+    kernel.diagonal().sub_(kernel.sum(dim=1))
+    torch.mm(kernel, x, out=gradient)
     return value - 2 * norm
 
 
@@ -215,24 +235,3 @@ def _widths(x: Tensor, norms: Tensor, n: int, scale: float, problem: FusedProble
     eps = float(torch.finfo(x.dtype).eps)
     floor = x.shape[1] * (4 * eps) ** 2 + 8 * eps * float(squares.max())  # the second: rounding of matrix products
     return max(rule[0], floor), max(rule[1], floor), max(rule[2], floor)
-
-
-def _fill_kernel_less_one(
-    kernel: Tensor, blocks: _Blocks, x: Tensor, norms: Tensor, n: int, widths: tuple[float, float, float]
-) -> None:
-    """Write the kernel of the pooled sample less one; the block of source rows and target columns may be left out."""
-    column = norms.unsqueeze(1)
-    if x.shape[0] <= ONE_BLOCK:
-        torch.add(column, norms, out=kernel)
-        kernel.addmm_(x, x.T, alpha=-2).clamp_min_(0).fill_diagonal_(0)
-        for block, width in zip(blocks, widths, strict=True):
-            block.mul_(-1 / width)
-        kernel.expm1_()
-        return
-    s, t = slice(0, n), slice(n, None)
-    for block, rows, columns, width in zip(blocks, (s, t, t), (s, t, s), widths, strict=True):
-        torch.add(column[rows], norms[columns], out=block)
-        block.addmm_(x[rows], x[columns].T, alpha=-2).clamp_min_(0)
-        if rows is columns:
-            block.fill_diagonal_(0)
-        block.mul_(-1 / width).expm1_()
