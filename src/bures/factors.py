@@ -235,7 +235,7 @@ class LabelKernel:
         power = 2 if self.kernel == "gaussian" else 1
         distances = _direct_distances(other, own, power)
         if power == 2:
-            distances = distances.square_()
+            distances = distances.mul_(distances)
         # In place: these matrices are large, and fresh memory costs more than the arithmetic.
         return distances.div_(self.bandwidth if power == 2 else self.bandwidth.sqrt()).neg_().exp_()
 

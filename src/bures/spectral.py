@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bures.arrays import checks_values
+from bures.arrays import checks_values, is_transformed
 from bures.polar import polar_factor
 
 __all__ = [
@@ -77,7 +77,8 @@ def nuclear_norm(matrix: Tensor, method: str = "auto") -> Tensor:
     every perturbation shares (as centring does).
     """
     method = _resolve(method, matrix)
-    if matrix.requires_grad and torch.is_grad_enabled():
+    # Under a transform of torch.func a tensor does not say whether what it stands for needs a gradient.
+    if torch.is_grad_enabled() and (matrix.requires_grad or (not torch.compiler.is_compiling() and is_transformed())):
         norm: Tensor = _NuclearNorm.apply(matrix, method)[0]
         return norm
     if method in ("svd", "gram"):

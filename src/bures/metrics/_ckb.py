@@ -5,6 +5,7 @@ from __future__ import annotations
 from bures.arrays import Array, Scalar, as_result, full_precision
 from bures.kernels import Bandwidth, Kernel
 from bures.labels import Conditioning
+from bures.metrics._pairs import ckb_of_pairs, is_batched
 from bures.metrics._problem import conditional_problem
 
 __all__ = ["ckb"]
@@ -78,7 +79,8 @@ def ckb(
     -------
     float or Tensor
         :math:`d^2`: a Python float for NumPy input, a 0-d tensor in the graph for torch input. Rounding may leave it
-        a little below zero; it is not clamped, because a clamp would cut the gradient.
+        a little below zero; it is not clamped, because a clamp would cut the gradient. For a batch of pairs, an array
+        of the leading dimensions.
 
     See Also
     --------
@@ -96,6 +98,10 @@ def ckb(
 
     The gradient uses the polar factor of the matrix under the norm and is finite for repeated singular values,
     duplicated samples and constant features.
+
+    **Many pairs.** Features (..., n, d) and (..., m, d) with labels (..., n) or (..., n, K) give the distances of all
+    pairs in one call, equal to a loop and faster. Classes are numbered over all pairs together (which ``eps="auto"``
+    sees); medians and kernels given as functions are for one pair at a time.
 
     **Blind spot.** A kernel on one-hot labels does not change when classes are renamed, so the distance is exactly
     the same if the target's classes are permuted: it compares what is left of X when Y is known, not which class is
@@ -118,6 +124,23 @@ def ckb(
     True
     """
     with full_precision(xs):
+        if is_batched(xs):
+            return ckb_of_pairs(
+                xs,
+                ys,
+                xt,
+                yt,
+                conditioning=conditioning,
+                kernel=kernel,
+                bandwidth=bandwidth,
+                label_kernel=label_kernel,
+                label_bandwidth=label_bandwidth,
+                eps=eps,
+                method=method,
+                sample_weight_s=sample_weight_s,
+                sample_weight_t=sample_weight_t,
+                prior=prior,
+            )
         problem = conditional_problem(
             xs,
             ys,

@@ -26,11 +26,19 @@ from bures.kernels import (
     check_kernel,
     gram_blocks,
 )
-from bures.labels import Conditioning, check_prior, class_prior_weights, read_labels
+from bures.labels import Conditioning, Labels, check_prior, class_prior_weights, read_labels
 from bures.metrics._fused import FusedProblem, can_fuse, fused_squared_distance
 from bures.spectral import METHODS, nuclear_norm
 
-__all__ = ["BuresTerms", "ConditionalProblem", "bures_terms", "check_options", "conditional_problem", "cross_matrix"]
+__all__ = [
+    "BuresTerms",
+    "ConditionalProblem",
+    "assemble_problem",
+    "bures_terms",
+    "check_options",
+    "conditional_problem",
+    "cross_matrix",
+]
 
 
 @dataclass(frozen=True)
@@ -145,6 +153,44 @@ def conditional_problem(
     tensor_call = is_tensor_call(**arrays, sample_weight_s=sample_weight_s, sample_weight_t=sample_weight_t)
     s, t, ws, wt = read_samples(xs, xt, sample_weight_s, sample_weight_t, names=names)
     labels_s, labels_t = read_labels(ys, yt, conditioning, len(s), len(t), like=s, names=names)
+    return assemble_problem(
+        s,
+        t,
+        labels_s,
+        labels_t,
+        ws,
+        wt,
+        kernel=kernel,
+        bandwidth=bandwidth,
+        label_kernel=label_kernel,
+        label_bandwidth=label_bandwidth,
+        eps=eps,
+        method=method,
+        prior=prior,
+        tensor_call=tensor_call,
+        names=names,
+    )
+
+
+def assemble_problem(
+    s: Tensor,
+    t: Tensor,
+    labels_s: Labels,
+    labels_t: Labels,
+    ws: Tensor,
+    wt: Tensor,
+    *,
+    kernel: Kernel,
+    bandwidth: Bandwidth,
+    label_kernel: Kernel,
+    label_bandwidth: Bandwidth,
+    eps: str | float,
+    method: str,
+    prior: Array | None,
+    tensor_call: bool,
+    names: Names = FUNCTION_NAMES,
+) -> ConditionalProblem:
+    """The problem of samples, labels and weights that have been read."""
     frequencies = None
     if prior is not None:
         ws, wt, frequencies = class_prior_weights(labels_s, labels_t, ws, wt, prior)
