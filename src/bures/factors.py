@@ -186,9 +186,9 @@ class CholeskyFactor:
 
 
 def lower_inverse(lower: Tensor) -> Tensor:
-    """Inverse of a lower triangular matrix (..., n, n); by halves where it is large, to skip the zeros."""
+    """Inverse of a lower triangular matrix (..., n, n); by halves on the CPU where it is large, to skip the zeros."""
     n = lower.shape[-1]
-    if n <= SMALL_TRIANGLE:
+    if n <= SMALL_TRIANGLE or lower.is_cuda:
         eye = torch.eye(n, dtype=lower.dtype, device=lower.device)
         inverse: Tensor = torch.linalg.solve_triangular(lower, eye, upper=False)
         return inverse

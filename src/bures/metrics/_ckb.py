@@ -124,7 +124,7 @@ def ckb(
     True
     """
     with full_precision(xs):
-        if is_batched(xs):
+        if is_batched(xs, xt):
             return ckb_of_pairs(
                 xs,
                 ys,

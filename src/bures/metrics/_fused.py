@@ -176,7 +176,7 @@ def _paired(
     outer = torch.bmm(rounded.mT, rounded)
     value = (within * outer).sum()
     between = blocks[2]
-    cross = (product[1] @ between.double() @ product[0].T).to(kernel.dtype)
+    cross = (product[1] @ between.double()).to(kernel.dtype) @ rounded[0].T
     if gradient is None:
         return value - 2 * nuclear_norm(cross, method)
     norm, polar = norm_and_polar_factor(cross, method)

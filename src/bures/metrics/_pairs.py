@@ -16,9 +16,9 @@ from bures.metrics._problem import assemble_problem, check_options
 __all__ = ["ckb_of_pairs", "is_batched"]
 
 
-def is_batched(x: Array) -> bool:
-    """Whether features have more than two dimensions."""
-    return len(getattr(x, "shape", ())) > 2
+def is_batched(xs: Array, xt: Array) -> bool:
+    """Whether the features of both domains have more than two dimensions."""
+    return all(len(getattr(x, "shape", ())) > 2 for x in (xs, xt))
 
 
 def ckb_of_pairs(
@@ -78,8 +78,8 @@ def ckb_of_pairs(
 
 def _read_features(name: str, value: Array) -> Tensor:
     x = value if isinstance(value, Tensor) else numpy_to_tensor(name, value)
-    if x.ndim < 3 or 0 in x.shape:
-        raise ValueError(f"{name} has shape {tuple(x.shape)}; accepted beside a batch is (..., n_samples, n_features)")
+    if 0 in x.shape:
+        raise ValueError(f"{name} is empty (shape {tuple(x.shape)}); at least one sample and one feature are needed")
     if not x.is_floating_point():
         x = x.to(torch.get_default_dtype())
     elif x.dtype.itemsize < 4:

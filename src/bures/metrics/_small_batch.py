@@ -21,7 +21,7 @@ from bures.metrics._fused import FusedProblem, fused_squared_distance
 
 __all__ = ["is_ordinary", "small_batch_ckb"]
 
-LARGEST = 256
+LARGEST = 160
 """Samples in a domain; from here on the low rank of hard classes saves more than calls cost."""
 
 
