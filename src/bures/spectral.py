@@ -41,8 +41,8 @@ accuracy of an SVD from products and the cheapest decomposition there is. ``"pol
 products in float64, to the resolution of ``"gram"``.
 
 ``"low-rank"`` is approximate: the leading quarter of the directions by a randomised range finder, the rest as if its
-singular values were equal. `nuclear_norm_error` bounds the error of the value; that of the gradient is some ten percent
-(the benchmarks state it).
+singular values were equal. `nuclear_norm_error` bounds the error of the value. That of CKB's gradient was 13 % on
+clusters of 32 dimensions, 30 % on noise and up to 50 % on features of a trained LeNet, where the rest is far from flat.
 
 ``"auto"`` is ``"svd"`` for float64 matrices; for float32 it is ``"polar"`` on a GPU and elsewhere ``"deflation"``, or
 ``"gram"`` where the matrix is small. All of these are faster than an SVD in float32, and more accurate in small

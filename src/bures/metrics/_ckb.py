@@ -66,8 +66,8 @@ def ckb(
         matrix in float64, by eigendecompositions of Gram matrices in the features' dtype with what they resolve
         projected out in turn, or by an iteration of matrix products in float64. ``"gram"`` and ``"polar"`` resolve
         1e-8 of the largest singular value. Approximate: ``"low-rank"``, the leading quarter of the directions, about
-        twice as fast as the exact ways; `explain` bounds the error of the value, and the gradient is off by some ten
-        percent. ``"auto"`` is ``"svd"`` for float64 features; for float32, ``"polar"`` on a GPU and elsewhere
+        twice as fast as the exact ways; `explain` bounds the error of the value, and the gradient may be off by 10 to
+        50 percent. ``"auto"`` is ``"svd"`` for float64 features; for float32, ``"polar"`` on a GPU and elsewhere
         ``"deflation"``, or ``"gram"`` for small samples, which are faster there than an SVD and more accurate.
     sample_weight_s, sample_weight_t : array (n,), (m,), optional
         Non-negative weights of the samples; equal by default.
