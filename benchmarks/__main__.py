@@ -1,21 +1,21 @@
 """Time and memory of CKB's value and gradient beside the textbook formula and other libraries, in the same run.
 
-    python -m benchmarks            # about two minutes
-    python -m benchmarks --full     # batches up to 4096
+    python -m benchmarks                     # about two minutes
+    python -m benchmarks --full              # batches up to 4096
+    python -m benchmarks --full --publish    # into benchmarks/results and docs/benchmarks.md
 
 The contestants take turns, block by block, so that a change of the machine's pace meets all; times are medians of the
 blocks. Errors are relative to the textbook formula in float64: of the value to the sum of the traces, of the gradient
 in norm. On a GPU the textbook formula uses the fastest of torch's SVD drivers, tried in the same run. Peak memory is
-counted (`benchmarks.memory`). Writes a JSON file for each device, and a page with plots (`benchmarks.report`).
+counted (`benchmarks.memory`). Writes a JSON file for each device, after every row, and a page with plots
+(`benchmarks.report`).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import statistics
-import time
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,67 +30,45 @@ import bures
 from benchmarks import batches, peers
 from benchmarks.batches import FEATURES, Batch
 from benchmarks.memory import peak_bytes
-from benchmarks.report import write_report
-from benchmarks.textbook import textbook_ckb
+from benchmarks.report import PAGE, RESULTS, write_report
+from benchmarks.textbook import textbook_ckb, textbook_terms
+from benchmarks.timing import Loss, once, time_in_turns, value_and_gradient
 from bures.files import write_json
+from bures.provenance import hardware, versions
 
 EPS = 1e-2
+OURS = {"bures": "auto", "low_rank": "low-rank"}
 DRIVERS = ("gesvd", "gesvdj", "gesvda")
-Loss = Callable[[Tensor, Tensor], Tensor]
+TOO_SLOW = 4  # a driver this many times slower than the fastest is not tried again at this size and larger ones
 
 
-def make_batch(n: int, device: str) -> Batch:
-    """The clusters, on a device."""
-    z_s, y_s, z_t, p_t = batches.clusters(n)
-    return z_s.to(device), y_s.to(device), z_t.to(device), p_t.to(device)
+class Drivers:
+    """The SVD drivers of torch on a GPU, tried at every size; the CPU has one."""
+
+    def __init__(self) -> None:
+        self.slow_from: dict[str, int] = {}
+
+    def try_each(self, loss: Callable[..., Tensor], z_s: Tensor, z_t: Tensor) -> dict[str, float]:
+        """Milliseconds of a value and gradient with each driver; nothing on the CPU."""
+        if not z_s.is_cuda:
+            return {}
+        n, times = len(z_s), {}
+        for name in DRIVERS:
+            if n >= self.slow_from.get(name, n + 1):
+                continue
+            calls = [once(lambda name=name: value_and_gradient(bind(loss, name), z_s, z_t), z_s) for _ in range(2)]
+            times[name] = calls[-1]
+        for name, time in times.items():
+            if time > TOO_SLOW * min(times.values()):
+                self.slow_from[name] = min(n, self.slow_from.get(name, n))
+        return times
 
 
-def value_and_gradient(loss: Loss, z_s: Tensor, z_t: Tensor) -> tuple[Tensor, Tensor]:
-    z_s, z_t = z_s.detach().requires_grad_(), z_t.detach().requires_grad_()
-    value = loss(z_s, z_t)
-    value.backward()
-    return value.detach(), torch.cat([z_s.grad, z_t.grad])
+def bind(loss: Callable[..., Tensor], driver: str | None) -> Loss:
+    return lambda a, b: loss(a, b, driver=driver)
 
 
-def time_in_turns(losses: dict[str, Loss], z_s: Tensor, z_t: Tensor, seconds: float) -> dict[str, float]:
-    """Median milliseconds of a value and gradient of each, from blocks of calls taken in turns."""
-
-    def block(loss: Loss, calls: int) -> float:
-        _synchronise(z_s)
-        start = time.perf_counter()
-        for _ in range(calls):
-            value_and_gradient(loss, z_s, z_t)
-        _synchronise(z_s)
-        return (time.perf_counter() - start) / calls
-
-    calls = {}
-    for name, loss in losses.items():
-        for _ in range(5 if z_s.is_cuda else 1):  # warm-up; a shape is captured at its fourth call
-            value_and_gradient(loss, z_s, z_t)
-        calls[name] = max(1, min(20, int(0.02 / block(loss, 1))))
-    times: dict[str, list[float]] = {name: [] for name in losses}
-    until = time.perf_counter() + seconds * len(losses)
-    while time.perf_counter() < until or len(times[name]) < 3:
-        for name, loss in losses.items():
-            times[name].append(block(loss, calls[name]))
-    return {name: 1e3 * statistics.median(values) for name, values in times.items()}
-
-
-def _synchronise(tensor: Tensor) -> None:
-    if tensor.is_cuda:
-        torch.cuda.synchronize()
-
-
-def fastest_driver(loss: Callable[..., Tensor], z_s: Tensor, z_t: Tensor) -> str | None:
-    """The SVD driver with the shortest time; None on the CPU, which has one."""
-    if not z_s.is_cuda:
-        return None
-    losses = {name: lambda a, b, name=name: loss(a, b, driver=name) for name in DRIVERS}
-    times = time_in_turns(losses, z_s, z_t, 0.0)
-    return min(times, key=times.__getitem__)
-
-
-def measure(batch: Batch, features: str, device: str, seconds: float) -> dict[str, Any]:
+def measure(batch: Batch, features: str, device: str, seconds: float, drivers: Drivers) -> dict[str, Any]:
     z_s, y_s, z_t, p_t = (part.to(device) for part in batch)
     n, classes = len(z_s), p_t.shape[1]
     rows = one_hot(y_s, classes)
@@ -102,37 +80,47 @@ def measure(batch: Batch, features: str, device: str, seconds: float) -> dict[st
         criterion = bures.CKBLoss(eps=EPS, method=method)
         return lambda a, b: criterion(a, y_s, b, p_t)
 
-    driver = fastest_driver(textbook, z_s, z_t)
-    losses: dict[str, Loss] = {
-        "textbook": lambda a, b: textbook(a, b, driver),
-        "bures": ours("auto"),
-        "low_rank": ours("low-rank"),
-    }
-    exact_value, exact_gradient = value_and_gradient(textbook, z_s.double(), z_t.double())
-    explained = bures.explain(z_s, y_s, z_t, p_t, bandwidth="per-block", eps=EPS, n_permutations=0, n_bootstrap=0)
-    traces = explained.trace_s + explained.trace_t
+    driver_ms = drivers.try_each(textbook, z_s, z_t)
+    driver = min(driver_ms, key=driver_ms.__getitem__) if driver_ms else None
+    makers: dict[str, Callable[[], Loss]] = {"textbook": lambda: bind(textbook, driver)}
+    makers |= {name: lambda method=method: ours(method) for name, method in OURS.items()}
+    exact_value, exact_gradient = value_and_gradient(bind(textbook, driver), z_s.double(), z_t.double())
+    traces = float(textbook_terms(z_s, rows.to(z_s), z_t, p_t, EPS, driver=driver)[0])
     result: dict[str, Any] = {
-        "device": device, "features": features, "n": n, "d": z_s.shape[1], "classes": classes, "svd_driver": driver,
+        "device": device, "features": features, "n": n, "d": z_s.shape[1], "classes": classes,
+        "svd_driver": driver, "svd_driver_ms": driver_ms,
     }  # fmt: skip
+    losses = {name: make() for name, make in makers.items()}
     times = time_in_turns(losses, z_s, z_t, seconds)
     for name, loss in losses.items():
         value, gradient = value_and_gradient(loss, z_s, z_t)
-        result[f"{name}_ms"] = times[name]
-        result[f"{name}_value_error"] = float(abs(value - exact_value)) / traces
+        result[f"{name}_ms"] = times[name].median
+        result[f"{name}_ms_quartiles"] = times[name].quartiles
+        result[f"{name}_blocks"] = len(times[name].blocks)
+        result[f"{name}_value_error"] = float(abs(value.double() - exact_value)) / traces
         result[f"{name}_gradient_error"] = float((gradient - exact_gradient).norm() / exact_gradient.norm())
-        result[f"{name}_peak_bytes"] = peak_bytes(lambda loss=loss: value_and_gradient(loss, z_s, z_t), device)
-    result["ratio"] = result["textbook_ms"] / result["bures_ms"]
-    result["low_rank_ratio"] = result["textbook_ms"] / result["low_rank_ms"]
-    result["memory_ratio"] = result["bures_peak_bytes"] / result["textbook_peak_bytes"]
+    del losses, loss, gradient, exact_gradient
+    for name, make in makers.items():
+
+        def prepare(make: Callable[[], Loss] = make) -> Callable[[], object]:
+            loss = make()
+            return lambda: value_and_gradient(loss, z_s, z_t)
+
+        result[f"{name}_peak_bytes"] = peak_bytes(prepare, device)
+    for name in OURS:
+        prefix = "" if name == "bures" else f"{name}_"
+        result[f"{prefix}ratio"] = result["textbook_ms"] / result[f"{name}_ms"]
+        result[f"{prefix}memory_ratio"] = result[f"{name}_peak_bytes"] / result["textbook_peak_bytes"]
     return result
 
 
 def measure_peers(n: int, device: str, seconds: float) -> dict[str, Any]:
     """Milliseconds of other libraries' distances on the clusters, and ours again beside them."""
-    z_s, y_s, z_t, p_t = make_batch(n, device)
+    z_s, y_s, z_t, p_t = (part.to(device) for part in batches.clusters(n))
     criterion = bures.CKBLoss(eps=EPS)
     losses: dict[str, Loss] = {"bures CKB": lambda a, b: criterion(a, y_s, b, p_t), **peers.available()}
-    return {"device": device, "n": n, "d": FEATURES, "ms": time_in_turns(losses, z_s, z_t, seconds)}
+    times = time_in_turns(losses, z_s, z_t, seconds)
+    return {"device": device, "n": n, "d": FEATURES, "ms": {name: time.median for name, time in times.items()}}
 
 
 def measure_batched(n: int, pairs: int, device: str, seconds: float) -> dict[str, Any]:
@@ -145,7 +133,7 @@ def measure_batched(n: int, pairs: int, device: str, seconds: float) -> dict[str
         "loop": lambda a, b: torch.stack([bures.ckb(a[i], y_s[i], b[i], p_t[i]) for i in range(pairs)]).sum(),
     }
     times = time_in_turns(losses, z_s, z_t, seconds)
-    return {"device": device, "n": n, "pairs": pairs, **{f"{name}_ms": value for name, value in times.items()}}
+    return {"device": device, "n": n, "pairs": pairs, **{f"{name}_ms": time.median for name, time in times.items()}}
 
 
 def show(results: list[dict[str, Any]]) -> None:
@@ -166,40 +154,57 @@ def show(results: list[dict[str, Any]]) -> None:
     Console(width=160).print(table)
 
 
+def run(device: str, arguments: argparse.Namespace, file: Path) -> list[dict[str, Any]]:
+    """Measure everything on one device; the file is written after every row, so that an end in between loses little."""
+    seconds = arguments.seconds or (2.0 if arguments.full else 0.7)
+    sizes = arguments.sizes or [40, 128, 256, 512] + ([1024, 2048, 4096] if arguments.full else [])
+    other_sizes = [n for n in sizes if n in ((128, 512, 2048) if arguments.full else (128, 512))]
+    rows: dict[str, list[dict[str, Any]]] = {"results": [], "other_features": [], "peers": [], "batched": []}
+    manifest = {
+        "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        "versions": versions(),
+        "hardware": hardware(device),
+        **rows,
+    }
+
+    def keep(part: str, row: dict[str, Any]) -> None:
+        rows[part].append(row)
+        write_json(file, manifest)
+
+    drivers = Drivers()
+    for n in sizes:
+        keep("results", measure(batches.clusters(n), "clusters", device, seconds, drivers))
+    for n in (128, 512):
+        keep("peers", measure_peers(n, device, seconds / 2))
+    keep("batched", measure_batched(40, 32, device, seconds))
+    for name, make in batches.available(arguments.features).items():
+        for n in other_sizes if name != "clusters" else []:
+            try:
+                batch = make(n)
+            except ValueError:  # the data set is smaller
+                continue
+            keep("other_features", measure(batch, name, device, seconds, drivers))
+    return rows["results"] + rows["other_features"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="also batches of 1024, 2048 and 4096")
-    parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"), help="folder for the JSON files")
     there = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    parser.add_argument("--full", action="store_true", help="also batches of 1024, 2048 and 4096")
     parser.add_argument("--device", choices=there, action="append", help="only this device (default: all)")
+    parser.add_argument("--sizes", type=int, nargs="+", help="samples in a batch of a domain")
+    parser.add_argument("--seconds", type=float, help="for each contestant of a row")
+    parser.add_argument("--features", type=Path, help="features of networks, as `benchmarks.batches` writes them")
+    parser.add_argument("--output", type=Path, default=Path("outputs/benchmarks"), help="folder for files and page")
+    parser.add_argument("--publish", action="store_true", help="write benchmarks/results and docs/benchmarks.md")
     arguments = parser.parse_args()
-    sizes = [40, 128, 256, 512] + ([1024, 2048, 4096] if arguments.full else [])
-    other_sizes = [128, 512] + ([1024, 2048] if arguments.full else [])
-    seconds = 2.0 if arguments.full else 0.7
-    arguments.output.mkdir(parents=True, exist_ok=True)
+    folder = RESULTS if arguments.publish else arguments.output
+    folder.mkdir(parents=True, exist_ok=True)
     for device in arguments.device or there:
-        results = [measure(batches.clusters(n), "clusters", device, seconds) for n in sizes]
-        others = []
-        for name, make in batches.available().items():
-            for n in other_sizes if name != "clusters" else []:
-                try:
-                    batch = make(n)
-                except ValueError:  # the data set is smaller
-                    continue
-                others.append(measure(batch, name, device, seconds))
-        show(results + others)
-        manifest = {
-            "command": f"python -m benchmarks{' --full' if arguments.full else ''} --device {device}",
-            "versions": {"python": platform.python_version(), "torch": torch.__version__, "bures": bures.__version__},
-            "hardware": torch.cuda.get_device_name() if device == "cuda" else f"{os.cpu_count()} CPU cores",
-            "threads": torch.get_num_threads(),
-            "results": results,
-            "other_features": others,
-            "peers": [measure_peers(n, device, seconds / 2) for n in (128, 512)],
-            "batched": [measure_batched(40, 32, device, seconds)],
-        }
-        print(f"Written: {write_json(arguments.output / f'ckb-{device}.json', manifest)}")
-    print(f"Written: {write_report(arguments.output)}")
+        file = folder / f"ckb-{device}.json"
+        show(run(device, arguments, file))
+        print(f"Written: {file}")
+    print(f"Written: {write_report(folder, PAGE if arguments.publish else folder / 'benchmarks.md')}")
 
 
 if __name__ == "__main__":

@@ -202,7 +202,7 @@ def _low_rank(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     sketch = matrix @ (matrix.mT @ (matrix @ _sketch(matrix.shape[1], rank, matrix.dtype, matrix.device)))
     q = torch.linalg.qr(sketch)[0]
     projected = q.mT @ matrix
-    norm, polar = _norm_and_polar(projected.mT, "gram")
+    norm, polar = _norm_and_polar(projected.mT, "polar" if matrix.is_cuda else "gram")
     rest = matrix - q @ projected
     length = torch.linalg.vector_norm(rest)
     gap = math.sqrt(smaller - rank) * length
