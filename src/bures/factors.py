@@ -19,7 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bures.arrays import check_choice, check_positive, checks_values, constant
+from bures.arrays import check_choice, check_positive, checks_values, constant, is_transformed
 from bures.kernels import Bandwidth, Kernel, evaluate_callable, median, upper_triangle
 from bures.labels import Labels
 
@@ -30,8 +30,8 @@ __all__ = [
     "UnconditionalFactor",
     "bind_label_kernel",
     "check_eps",
+    "invert_lower_",
     "label_noise",
-    "lower_inverse",
     "resolve_eps",
 ]
 
@@ -47,7 +47,7 @@ gives at ten classes.
 
 SMALLEST_EPS = 1e-12
 
-SMALL_TRIANGLE = 128
+SMALL_TRIANGLE = 128  # below, one call costs less than the arithmetic it saves
 
 
 class Factor(Protocol):
@@ -61,6 +61,9 @@ class Factor(Protocol):
 
     def adjoint(self, block: Tensor) -> Tensor:
         """The product of D H C with a block (n, k)."""
+
+    def rounded(self, dtype: torch.dtype) -> Factor:
+        """The same for blocks of this dtype alone, in no more memory than that needs."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,10 @@ class UnconditionalFactor:
         """The product of D H with a block (n, k)."""
         q = self.weights.sqrt().to(block.dtype)[:, None]
         return q * (block - q @ (q.T @ block))
+
+    def rounded(self, dtype: torch.dtype) -> UnconditionalFactor:
+        """The factor itself, which is a vector."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -121,8 +128,9 @@ class LowRankFactor:
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
         """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
         q = self.weights.sqrt()[:, None]
-        product = (q * self.residual).to(dtype) @ (q * self.right).to(dtype).T
-        return torch.diag(self.weights.to(dtype)) - product
+        outer = (-q * self.residual).to(dtype) @ (q * self.right).to(dtype).T
+        outer.diagonal().add_(self.weights.to(dtype))
+        return outer
 
     def apply(self, block: Tensor) -> Tensor:
         """The product of C^T H D with a block (n, k)."""
@@ -131,8 +139,12 @@ class LowRankFactor:
 
     def adjoint(self, block: Tensor) -> Tensor:
         """The product of D H C with a block (n, k)."""
-        centred = block - self.right.to(block.dtype) @ (self.left.to(block.dtype).T @ block)
-        return self.weights.sqrt().to(block.dtype)[:, None] * centred
+        centred = block.addmm(self.right.to(block.dtype), self.left.to(block.dtype).T @ block, alpha=-1)
+        return centred.mul_(self.weights.sqrt().to(block.dtype)[:, None])
+
+    def rounded(self, dtype: torch.dtype) -> LowRankFactor:
+        """The factor itself, which is small."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -147,15 +159,15 @@ class CholeskyFactor:
 
     @classmethod
     def build(cls, weights: Tensor, gram: Tensor, eps: Tensor, *, argument: str) -> CholeskyFactor:
-        """Label side of O(n^3), in float64; only the lower triangle of the Gram matrix is read."""
+        """Label side of O(n^3), in float64; the Gram matrix is overwritten."""
         q = weights.sqrt()
-        regularised = gram * q[:, None]
-        regularised *= q
+        if is_transformed():  # then any of the three may be a batch of itself: so that the Gram matrix is, too
+            gram = gram + 0 * (q + eps)
+        regularised = gram.mul_(q[:, None]).mul_(q)
         # H G H = G - q v^T - v q^T with v = G q - (q^T G q / 2) q.
         v = regularised @ q
         v = v - (v @ q / 2) * q
-        regularised -= torch.outer(q, v)
-        regularised -= torch.outer(v, q)
+        _subtract_outer_(_subtract_outer_(regularised, q, v), v, q)
         regularised.diagonal().add_(eps)
         lower, info = torch.linalg.cholesky_ex(regularised)
         if checks_values() and int(info) != 0:
@@ -164,12 +176,8 @@ class CholeskyFactor:
                 f"the label kernel of {argument} is not positive semi-definite (smallest eigenvalue {smallest:.3g} "
                 f"at eps={float(eps):.3g}); pass another label_kernel"
             )
-        del regularised
-        product = lower_inverse(lower)
-        product *= eps.sqrt()
-        product -= torch.outer(product @ q, q)
-        product *= q
-        return cls(product)
+        product = invert_lower_(lower).mul_(eps.sqrt())
+        return cls(_subtract_outer_(product, product @ q, q).mul_(q))
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
         """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
@@ -184,19 +192,29 @@ class CholeskyFactor:
         """The product of D H C with a block (n, k)."""
         return self.product.to(block.dtype).T @ block
 
+    def rounded(self, dtype: torch.dtype) -> CholeskyFactor:
+        """The product in this dtype."""
+        return CholeskyFactor(self.product.to(dtype))
 
-def lower_inverse(lower: Tensor) -> Tensor:
-    """Inverse of a lower triangular matrix (..., n, n); by halves on the CPU where it is large, to skip the zeros."""
+
+def invert_lower_(lower: Tensor) -> Tensor:
+    """Invert a lower triangular matrix (..., n, n) in its own memory; by halves on the CPU, to skip the zeros."""
     n = lower.shape[-1]
     if n <= SMALL_TRIANGLE or lower.is_cuda:
         eye = torch.eye(n, dtype=lower.dtype, device=lower.device)
-        inverse: Tensor = torch.linalg.solve_triangular(lower, eye, upper=False)
-        return inverse
+        return lower.copy_(torch.linalg.solve_triangular(lower, eye, upper=False))
     half = n // 2
-    first, last = lower_inverse(lower[..., :half, :half]), lower_inverse(lower[..., half:, half:])
-    below = -(last @ (lower[..., half:, :half] @ first))
-    top = torch.cat([first, torch.zeros_like(below.mT)], dim=-1)
-    return torch.cat([top, torch.cat([below, last], dim=-1)], dim=-2)
+    first, last = invert_lower_(lower[..., :half, :half]), invert_lower_(lower[..., half:, half:])
+    below = lower[..., half:, :half]
+    below.copy_(last @ (below @ first)).neg_()
+    return lower
+
+
+def _subtract_outer_(matrix: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Subtract a b^T from a matrix, in place."""
+    if is_transformed():  # torch has no rule for batches of the call below
+        return matrix.sub_(torch.outer(a, b))
+    return matrix.addr_(a, b, alpha=-1)
 
 
 @dataclass(frozen=True)
@@ -219,7 +237,10 @@ class LabelKernel:
         few_classes = self.labels.n_classes is not None and self.labels.n_classes <= len(self.labels)
         if self.labels.kind == "hard" and self.contrast is not None and few_classes:
             return LowRankFactor.build(self.weights, self.labels.membership(), self.contrast, eps)
-        return CholeskyFactor.build(self.weights, self.gram(), eps, argument=self.argument)
+        gram = self.gram()
+        if callable(self.kernel):  # what it returned is the caller's
+            gram = gram.clone()
+        return CholeskyFactor.build(self.weights, gram, eps, argument=self.argument)
 
     def gram(self, rows: Tensor | None = None) -> Tensor:
         """Kernel values (k, n) between ``rows`` (by default the labels themselves) and the labels, in float64."""

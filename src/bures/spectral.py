@@ -165,28 +165,28 @@ def _gram_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return values.clamp_min(0).sqrt(), v
 
 
-def _deflate(matrix: Tensor, floor: float | None = None) -> tuple[Tensor, Tensor]:
-    """Norm and polar factor of a tall matrix (m, n) from Gram matrices in its dtype.
-
-    Singular values up to ``floor`` are rounding of the whole matrix.
-    """
+def _deflate(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Norm and polar factor of a tall matrix (m, n) from Gram matrices in its dtype."""
     s, v = _gram_eigh(matrix)
     largest = float(s[-1])
-    if floor is None:  # nothing here divides by a square, so directions half lost in rounding may pass
-        floor = _cut(s) * largest / 4
-    if not largest > floor:
-        return s.sum(), torch.zeros_like(matrix)
-    columns = matrix @ v
-    unresolved = int(torch.searchsorted(s, RESOLVED[s.dtype] * largest))
-    well = columns[:, unresolved:]
-    lengths = torch.linalg.vector_norm(well, dim=0)
-    u = well / lengths.clamp_min(floor)
-    norm = lengths.sum()
-    if unresolved:
-        rest = columns[:, :unresolved]
-        rest_norm, rest_polar = _deflate(rest - u @ (u.mT @ rest), floor)
-        norm, u = norm + rest_norm, torch.cat([rest_polar, u], dim=1)
-    return norm, u @ v.mT
+    # Singular values up to here are rounding. Nothing below divides by a square, so what is half lost in it may pass.
+    floor = _cut(s) * largest / 4
+    norm, polar = s.new_zeros(()), torch.zeros_like(matrix)
+    rest, turned = matrix, v  # rest = matrix @ basis for an orthonormal basis, and turned = basis @ v
+    while float(s[-1]) > floor:
+        columns = rest @ v
+        unresolved = int(torch.searchsorted(s, RESOLVED[s.dtype] * s[-1]))
+        lengths = torch.linalg.vector_norm(columns[:, unresolved:], dim=0)
+        u = columns[:, unresolved:] / lengths.clamp_min(floor)
+        norm += lengths.sum()
+        polar.addmm_(u, turned[:, unresolved:].mT)
+        if not unresolved:
+            return norm, polar
+        rest = columns[:, :unresolved] - u @ (u.mT @ columns[:, :unresolved])
+        del columns, u, v
+        s, v = _gram_eigh(rest)
+        turned = turned[:, :unresolved] @ v
+    return norm + s.sum(), polar
 
 
 def _low_rank(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -202,7 +202,7 @@ def _low_rank(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     sketch = matrix @ (matrix.mT @ (matrix @ _sketch(matrix.shape[1], rank, matrix.dtype, matrix.device)))
     q = torch.linalg.qr(sketch)[0]
     projected = q.mT @ matrix
-    norm, polar = _norm_and_polar(projected.mT, "polar" if matrix.is_cuda else "gram")
+    norm, polar = _norm_and_polar(projected.mT, "polar" if matrix.is_cuda else "deflation")
     rest = matrix - q @ projected
     length = torch.linalg.vector_norm(rest)
     gap = math.sqrt(smaller - rank) * length

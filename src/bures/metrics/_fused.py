@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,7 +35,7 @@ class FusedProblem:
     """What the pass needs beside the samples; ``reference`` is the general path, as a function of the samples."""
 
     weights: tuple[Tensor, Tensor] | None  # None: equal
-    factors: tuple[Factor, Factor] | Tensor  # or both as an array C^T H D (2, n, n)
+    factors: tuple[Callable[[], Factor], Callable[[], Factor]] | Tensor  # or both as an array C^T H D (2, n, n)
     bandwidth: Bandwidth
     method: str
     reference: Callable[[Tensor, Tensor], Tensor]
@@ -60,17 +59,14 @@ def fused_squared_distance(xs: Tensor, xt: Tensor, problem: FusedProblem) -> Ten
         value: Tensor = _FusedDistance.apply(xs, xt, problem)
         return value
     with torch.no_grad():
-        return _value_and_gradient(xs, xt, problem, None)
+        return _value_and_gradient(xs, xt, problem, wanted=False)[0]
 
 
 class _FusedDistance(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, xs: Tensor, xt: Tensor, problem: FusedProblem) -> Tensor:
         # The gradient of a distance is wanted whenever its graph is, and now the parts of it are at hand.
-        gradient = torch.empty(xs.shape[0] + xt.shape[0], xs.shape[1], dtype=xs.dtype)
-        with torch.inference_mode():  # cheaper calls; what leaves is copied to, or written into, plain tensors
-            value = _value_and_gradient(xs, xt, problem, gradient)
-        value = value.clone()
+        value, gradient = _value_and_gradient(xs, xt, problem, wanted=True)
         ctx.problem = problem
         ctx.save_for_backward(xs, xt, gradient)
         return value
@@ -89,87 +85,106 @@ class _FusedDistance(torch.autograd.Function):
         return to_s, to_t, None
 
 
-def _value_and_gradient(xs: Tensor, xt: Tensor, problem: FusedProblem, gradient: Tensor | None) -> Tensor:
-    """The squared distance; its gradient in the pooled sample is written into ``gradient`` where that is given."""
-    n = xs.shape[0]
-    x, scale = _common_frame(xs, xt)
-    norms = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64).square_()
-    widths = _widths(x, norms, n, scale, problem)
-    norms = norms.to(x.dtype)
-    # What turns the derivative by the kernel into weights of the gradient: a pair (i, j) of the pooled sample adds
-    # weight (x_j - x_i). Pairs between the samples are there twice, hence half of the factor -2 of the norm.
-    rates = 4 / (widths[0] * scale), 4 / (widths[1] * scale), -4 / (widths[2] * scale)
-    if isinstance(problem.factors, Tensor):
-        return _paired(x, norms, problem.factors, problem.method, widths, rates, gradient)
-    del x
-    return _block_by_block(xs, xt, norms, problem.factors, problem.method, widths, rates, gradient)
+def _value_and_gradient(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bool) -> tuple[Tensor, Tensor | None]:
+    """The squared distance and, where wanted, its gradient in the pooled sample."""
+    if not isinstance(problem.factors, Tensor):
+        return _block_by_block(xs, xt, problem, wanted=wanted)
+    gradient = xs.new_empty(xs.shape[0] + xt.shape[0], xs.shape[1]) if wanted else None
+    with torch.inference_mode():  # cheaper calls; what leaves is copied to, or written into, plain tensors
+        value = _paired(_frame(xs, xt, problem), problem.factors, problem.method, gradient)
+    return value.clone(), gradient
 
 
-def _block_by_block(
-    xs: Tensor,
-    xt: Tensor,
-    norms: Tensor,
-    factors: tuple[Factor, Factor],
-    method: str,
-    widths: tuple[float, float, float],
-    rates: tuple[float, float, float],
-    gradient: Tensor | None,
-) -> Tensor:
-    """Theorem 5 with one block of the kernel in memory at a time."""
-    n = xs.shape[0]
-    factor_s, factor_t = factors
-    x = _common_frame(xs, xt)[0]
-    samples, squares = x.tensor_split((n,)), norms.tensor_split((n,))
-    parts = (None, None) if gradient is None else gradient.tensor_split((n,))
-    value = torch.zeros((), dtype=x.dtype)
-    for own, square, part, factor, width, rate in zip(
-        samples, squares, parts, factors, widths[:2], rates[:2], strict=True
-    ):
-        block = _squared_distances(own, square, own, square).fill_diagonal_(0).mul_(-1 / width).expm1_()
-        outer = factor.trace_weights(x.dtype)
-        value += (block * outer).sum()
-        if part is not None:
-            block.add_(1).mul_(outer).mul_(rate)
-            block.diagonal().sub_(block.sum(dim=1))
-            torch.mm(block, own, out=part)
-        del block, outer
-    between = _squared_distances(samples[1], squares[1], samples[0], squares[0]).mul_(-1 / widths[2]).expm1_()
+@dataclass(frozen=True)
+class _Frame:
+    """The pooled sample in a common frame, its squared norms, and what belongs to the blocks ss, tt and ts.
+
+    ``widths`` are sigma squared. ``rates`` turn the derivative by the kernel into weights of the gradient, of which a
+    pair (i, j) of the pooled sample adds weight (x_j - x_i). Pairs between the samples are there twice, hence half of
+    the factor -2 of the norm.
+    """
+
+    x: Tensor
+    norms: Tensor
+    widths: tuple[float, float, float]
+    rates: tuple[float, float, float]
+
+
+def _block_by_block(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bool) -> tuple[Tensor, Tensor | None]:
+    """Theorem 5 with one block of the kernel in memory at a time.
+
+    The nuclear norm needs the most memory and comes first: nothing but the pooled sample, one block and the label
+    factors is there.
+    """
+    n, method, dtype = xs.shape[0], problem.method, xs.dtype
+    assert not isinstance(problem.factors, Tensor)
+    make_s, make_t = problem.factors
+    factor_s, factor_t = make_s().rounded(dtype), make_t()
+    frame = _frame(xs, xt, problem)
+    samples, squares = frame.x.tensor_split((n,)), frame.norms.tensor_split((n,))
+    between = _squared_distances(samples[1], squares[1], samples[0], squares[0]).mul_(-1 / frame.widths[2]).expm1_()
     # In float32 the first product would add most of the noise that small directions see.
-    left = factor_t.apply(between if method == "low-rank" else between.double()).to(between.dtype)
+    left = factor_t.apply(between if method == "low-rank" else between.double()).to(dtype)
+    factor_t = factor_t.rounded(dtype)
     cross = factor_s.apply(left.T).T
     del left
-    if parts[0] is None or parts[1] is None:
-        return value - 2 * nuclear_norm(cross, method)
-    del x, samples  # formed again below: the decomposition needs the most memory
-    norm, polar = norm_and_polar_factor(cross, method)
-    del cross
-    samples = _common_frame(xs, xt)[0].tensor_split((n,))
-    between.add_(1).mul_(factor_s.adjoint(factor_t.adjoint(polar).T).T).mul_(rates[2])
-    parts[0].addmm_(between.T, samples[1]).addcmul_(between.sum(dim=0).unsqueeze(1), samples[0], value=-1)
-    parts[1].addmm_(between, samples[0]).addcmul_(between.sum(dim=1).unsqueeze(1), samples[1], value=-1)
-    return value - 2 * norm
+    gradient = None
+    if wanted:
+        norm, polar = norm_and_polar_factor(cross, method)
+        del cross
+        polar = factor_t.adjoint(polar)
+        between.add_(1).mul_(factor_s.adjoint(polar.T).T).mul_(frame.rates[2])
+        del polar
+        gradient = torch.empty_like(frame.x)
+        parts = gradient.tensor_split((n,))
+        torch.mul(between.sum(dim=0).unsqueeze(1), samples[0], out=parts[0])
+        torch.mul(between.sum(dim=1).unsqueeze(1), samples[1], out=parts[1])
+        parts[0].addmm_(between.T, samples[1], beta=-1)
+        parts[1].addmm_(between, samples[0], beta=-1)
+    else:
+        norm = nuclear_norm(cross, method)
+        del cross
+    del between
+    value = -2 * norm
+    factors = [factor_s, factor_t]
+    del factor_s, factor_t
+    for side in (1, 0):  # the target first: its labels are soft more often, and the factor of such is a matrix
+        outer = factors.pop().trace_weights(dtype)
+        own, square = samples[side], squares[side]
+        block = _own_squared_distances(own, square).mul_(-1 / frame.widths[side]).expm1_()
+        value += block.mul_(outer).sum()
+        if gradient is not None:
+            block.add_(outer).mul_(frame.rates[side])
+            block.diagonal().sub_(block.sum(dim=1))
+            gradient.tensor_split((n,))[side].addmm_(block, own)
+        del block, outer
+    return value, gradient
+
+
+def _own_squared_distances(a: Tensor, squares: Tensor) -> Tensor:
+    """Squared distances within a sample; the quarter that symmetry gives is not computed."""
+    distances = squares.unsqueeze(1) + squares
+    half = len(a) // 2
+    first, last = a[:half], a[half:]
+    distances[:half, :half].addmm_(first, first.T, alpha=-2)
+    distances[half:, half:].addmm_(last, last.T, alpha=-2)
+    distances[half:, :half].addmm_(last, first.T, alpha=-2)
+    distances[:half, half:] = distances[half:, :half].T
+    return distances.clamp_min_(0).fill_diagonal_(0)
 
 
 def _squared_distances(a: Tensor, square_a: Tensor, b: Tensor, square_b: Tensor) -> Tensor:
     return (square_a.unsqueeze(1) + square_b).addmm_(a, b.T, alpha=-2).clamp_min_(0)
 
 
-def _paired(
-    x: Tensor,
-    norms: Tensor,
-    product: Tensor,
-    method: str,
-    widths: tuple[float, float, float],
-    rates: tuple[float, float, float],
-    gradient: Tensor | None,
-) -> Tensor:
+def _paired(frame: _Frame, product: Tensor, method: str, gradient: Tensor | None) -> Tensor:
     """The same in fewer calls: the kernel of the pooled sample is one matrix, and both factors (2, n, n) one array."""
-    n = product.shape[1]
-    kernel = _squared_distances(x, norms, x, norms).fill_diagonal_(0)
+    n, x = product.shape[1], frame.x
+    kernel = _squared_distances(x, frame.norms, x, frame.norms).fill_diagonal_(0)
     source, target = kernel.tensor_split((n,))
     blocks = source[:, :n], target[:, n:], target[:, :n]
     within = kernel.as_strided((2, n, n), (n * (2 * n + 1), 2 * n, 1))  # the first two as one array
-    for block, width in zip(blocks, widths, strict=True):
+    for block, width in zip(blocks, frame.widths, strict=True):
         block.mul_(-1 / width)
     kernel.expm1_()
     rounded = product.to(kernel.dtype)
@@ -183,7 +198,7 @@ def _paired(
     kernel.add_(1)
     within.mul_(outer)
     between.mul_(rounded[1].T @ polar @ rounded[0])
-    for block, rate in zip(blocks, rates, strict=True):
+    for block, rate in zip(blocks, frame.rates, strict=True):
         block.mul_(rate)
     source[:, n:].copy_(between.T)
     kernel.diagonal().sub_(kernel.sum(dim=1))
@@ -191,8 +206,8 @@ def _paired(
     return value - 2 * norm
 
 
-def _common_frame(xs: Tensor, xt: Tensor) -> tuple[Tensor, float]:
-    """Both samples as one matrix, as in `bures.kernels.standardise`, and the power of two they were divided by."""
+def _frame(xs: Tensor, xt: Tensor, problem: FusedProblem) -> _Frame:
+    """The samples moved to their common mean, as in `bures.kernels.standardise`, and their bandwidths."""
     x = torch.cat([xs, xt])
     lowest, highest = torch.aminmax(x)
     largest = max(-float(lowest), float(highest))
@@ -202,29 +217,31 @@ def _common_frame(xs: Tensor, xt: Tensor) -> tuple[Tensor, float]:
         x /= scale
     x -= x.mean(dim=0)
     x -= x.mean(dim=0)  # the rounding of the mean: constants become zero
-    return x, scale
+    norms = torch.linalg.vector_norm(x, dim=1).square_()
+    widths = _widths(x, norms, xs.shape[0], scale, problem)
+    return _Frame(x, norms, widths, (4 / (widths[0] * scale), 4 / (widths[1] * scale), -4 / (widths[2] * scale)))
 
 
 def _widths(x: Tensor, norms: Tensor, n: int, scale: float, problem: FusedProblem) -> tuple[float, float, float]:
-    """Sigma squared of the three blocks, as in `bures.kernels.gram_blocks`; means and variances are float64."""
+    """Sigma squared of the three blocks, as in `bures.kernels.gram_blocks`."""
     if not isinstance(problem.bandwidth, str):
         limits = torch.finfo(x.dtype)
         width = min(max(float(problem.bandwidth) / scale / scale, limits.tiny), limits.max)
         return width, width, width
-    squares = norms.numpy()
+    squares = norms.double().numpy()
     if problem.weights is None:
         part = n / len(squares)
-        mean_s = x[:n].mean(dim=0, dtype=torch.float64).numpy()
+        mean_s = x[:n].mean(dim=0).double().numpy()
         mean_t = mean_s * (-part / (1 - part))  # the pooled mean is zero
         square_s, square_t = squares[:n].mean(), squares[n:].mean()
     else:
-        ws, wt = (w.numpy() for w in problem.weights)
-        n_s, n_t = np.count_nonzero(ws), np.count_nonzero(wt)
+        ws, wt = problem.weights
+        n_s, n_t = int(torch.count_nonzero(ws)), int(torch.count_nonzero(wt))
         part = n_s / (n_s + n_t)
-        wide = x.double().numpy()
-        mean_s, mean_t = ws @ wide[:n], wt @ wide[n:]
-        square_s, square_t = ws @ squares[:n], wt @ squares[n:]
-    # The samples are centred together, so no digits are lost unless the domains are 1e4 times further apart than wide.
+        mean_s, mean_t = ((w.to(x.dtype) @ own).double().numpy() for w, own in ((ws, x[:n]), (wt, x[n:])))
+        square_s, square_t = ws.numpy() @ squares[:n], wt.numpy() @ squares[n:]
+    # The samples are centred together, so no digits are lost unless the domains are further apart than they are wide:
+    # ten times, and float32 has five digits left.
     variance_s = max(float(square_s - mean_s @ mean_s), 0.0)
     variance_t = max(float(square_t - mean_t @ mean_t), 0.0)
     between = mean_s - mean_t

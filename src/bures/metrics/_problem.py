@@ -104,13 +104,13 @@ class ConditionalProblem:
         kernel, bandwidth = self.gram.keywords["kernel"], self.gram.keywords["bandwidth"]
         if not can_fuse(self.samples[0], kernel, bandwidth):
             return self.terms().squared_distance
-        factors = self._factors()
 
         def reference(xs: Tensor, xt: Tensor) -> Tensor:
             blocks = gram_blocks(xs, xt, **self.gram.keywords)
-            return bures_terms(blocks, *factors, self.method).squared_distance
+            return bures_terms(blocks, *self._factors(), self.method).squared_distance
 
         weights = self.source.weights, self.target.weights
+        factors = partial(self.source.factor, self.eps), partial(self.target.factor, self.eps)
         problem = FusedProblem(weights, factors, bandwidth, self.method, reference)
         return fused_squared_distance(*self.samples, problem)
 

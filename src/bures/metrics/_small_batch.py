@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import checks_values, is_transformed
-from bures.factors import label_noise, lower_inverse
+from bures.factors import invert_lower_, label_noise
 from bures.metrics._fused import FusedProblem, fused_squared_distance
 
 __all__ = ["is_ordinary", "small_batch_ckb"]
@@ -113,5 +113,5 @@ def _factors(rows: Tensor, eps: float, noise: float) -> Tensor | None:
     lower, info = torch.linalg.cholesky_ex(gram)
     if any(info.tolist()):
         return None
-    product = lower_inverse(lower)
+    product = invert_lower_(lower)
     return product.sub_(product.mean(dim=2, keepdim=True)).mul_(math.sqrt(eps))
