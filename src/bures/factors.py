@@ -158,8 +158,10 @@ class CholeskyFactor:
     product: Tensor
 
     @classmethod
-    def build(cls, weights: Tensor, gram: Tensor, eps: Tensor, *, argument: str) -> CholeskyFactor:
-        """Label side of O(n^3), in float64; the Gram matrix is overwritten."""
+    def build(
+        cls, weights: Tensor, gram: Tensor, eps: Tensor, dtype: torch.dtype = torch.float64, *, argument: str
+    ) -> CholeskyFactor:
+        """Label side of O(n^3); the Gram matrix, in float64, is overwritten, and decomposed in ``dtype``."""
         q = weights.sqrt()
         if is_transformed():  # then any of the three may be a batch of itself: so that the Gram matrix is, too
             gram = gram + 0 * (q + eps)
@@ -169,14 +171,14 @@ class CholeskyFactor:
         v = v - (v @ q / 2) * q
         _subtract_outer_(_subtract_outer_(regularised, q, v), v, q)
         regularised.diagonal().add_(eps)
-        lower, info = torch.linalg.cholesky_ex(regularised)
+        lower, info = torch.linalg.cholesky_ex(regularised.to(dtype))
         if checks_values() and int(info) != 0:
             smallest = float(torch.linalg.eigvalsh(regularised)[0] - eps)
             raise ValueError(
                 f"the label kernel of {argument} is not positive semi-definite (smallest eigenvalue {smallest:.3g} "
                 f"at eps={float(eps):.3g}); pass another label_kernel"
             )
-        product = invert_lower_(lower).mul_(eps.sqrt())
+        product, q = invert_lower_(lower).mul_(eps.sqrt()), q.to(dtype)
         return cls(_subtract_outer_(product, product @ q, q).mul_(q))
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
@@ -232,15 +234,18 @@ class LabelKernel:
     argument: str
     numpy_callable: bool
 
-    def factor(self, eps: Tensor) -> Factor:
-        """B and its factor; hard classes under a named kernel take the low-rank path, unless their rank is not low."""
+    def factor(self, eps: Tensor, dtype: torch.dtype = torch.float64) -> Factor:
+        """B and its factor; hard classes under a named kernel take the low-rank path, unless their rank is not low.
+
+        A Cholesky factor of less than float64 loses the condition number of the label kernel, 1 / eps, of its digits.
+        """
         few_classes = self.labels.n_classes is not None and self.labels.n_classes <= len(self.labels)
         if self.labels.kind == "hard" and self.contrast is not None and few_classes:
             return LowRankFactor.build(self.weights, self.labels.membership(), self.contrast, eps)
         gram = self.gram()
         if callable(self.kernel):  # what it returned is the caller's
             gram = gram.clone()
-        return CholeskyFactor.build(self.weights, gram, eps, argument=self.argument)
+        return CholeskyFactor.build(self.weights, gram, eps, dtype, argument=self.argument)
 
     def gram(self, rows: Tensor | None = None) -> Tensor:
         """Kernel values (k, n) between ``rows`` (by default the labels themselves) and the labels, in float64."""

@@ -21,6 +21,7 @@ from bures.polar import polar_factor
 
 __all__ = [
     "METHODS",
+    "SMALL",
     "covariance_fidelity",
     "norm_and_polar_factor",
     "nuclear_norm",
@@ -53,7 +54,8 @@ GRAM_RESOLUTION = 1e-7  # relative; the left singular vectors of a Gram matrix h
 
 TINY = torch.finfo(torch.float64).tiny
 
-SMALL = 96  # matrices of smaller sides are decomposed faster at once, in float64
+SMALL = 96
+"""Matrices of smaller sides are decomposed at once, in float64: their time is that of the calls."""
 
 RESOLVED = {torch.float32: 1e-2, torch.float64: 3e-5}
 """Singular values above this share of the largest are taken from a Gram matrix of that dtype.
@@ -87,8 +89,11 @@ def nuclear_norm(matrix: Tensor, method: str = "auto") -> Tensor:
 
 
 def norm_and_polar_factor(matrix: Tensor, method: str = "auto") -> tuple[Tensor, Tensor]:
-    """Nuclear norm of a matrix (..., m, n) and its gradient, the polar factor U V^T, outside of any graph."""
-    return _norm_and_polar(matrix, _resolve(method, matrix))
+    """Nuclear norm of a matrix (..., m, n) and its gradient, the polar factor U V^T, outside of any graph.
+
+    The matrix may be overwritten.
+    """
+    return _norm_and_polar(matrix, _resolve(method, matrix), overwrite=True)
 
 
 def nuclear_norm_error(matrix: Tensor, method: str) -> float:
@@ -140,13 +145,13 @@ def _may_look(matrix: Tensor) -> bool:
     return matrix.ndim == 2 and checks_values()
 
 
-def _norm_and_polar(matrix: Tensor, method: str) -> tuple[Tensor, Tensor]:
+def _norm_and_polar(matrix: Tensor, method: str, *, overwrite: bool = False) -> tuple[Tensor, Tensor]:
     if method == "polar":
         polar = polar_factor(matrix)
         return (polar * matrix).sum(dim=(-2, -1)), polar
     if method == "deflation":
         wide = matrix.shape[-2] < matrix.shape[-1]
-        norm, polar = _deflate(matrix.mT if wide else matrix)
+        norm, polar = _deflate(matrix.mT if wide else matrix, overwrite=overwrite)
         return norm, polar.mT if wide else polar
     if method == "low-rank":
         return _low_rank(matrix)[:2]
@@ -165,20 +170,21 @@ def _gram_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return values.clamp_min(0).sqrt(), v
 
 
-def _deflate(matrix: Tensor) -> tuple[Tensor, Tensor]:
+def _deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
     """Norm and polar factor of a tall matrix (m, n) from Gram matrices in its dtype."""
     s, v = _gram_eigh(matrix)
-    largest = float(s[-1])
     # Singular values up to here are rounding. Nothing below divides by a square, so what is half lost in it may pass.
-    floor = _cut(s) * largest / 4
-    norm, polar = s.new_zeros(()), torch.zeros_like(matrix)
-    rest, turned = matrix, v  # rest = matrix @ basis for an orthonormal basis, and turned = basis @ v
+    floor = _cut(s) * float(s[-1]) / 4
+    norm, polar = s.new_zeros(()), None
+    rest, turned = matrix, v  # rest is matrix @ basis for an orthonormal basis, and turned is basis @ v
     while float(s[-1]) > floor:
         columns = rest @ v
         unresolved = int(torch.searchsorted(s, RESOLVED[s.dtype] * s[-1]))
         lengths = torch.linalg.vector_norm(columns[:, unresolved:], dim=0)
         u = columns[:, unresolved:] / lengths.clamp_min(floor)
         norm += lengths.sum()
+        if polar is None:
+            polar = matrix.zero_() if overwrite else torch.zeros_like(matrix)
         polar.addmm_(u, turned[:, unresolved:].mT)
         if not unresolved:
             return norm, polar
@@ -186,7 +192,7 @@ def _deflate(matrix: Tensor) -> tuple[Tensor, Tensor]:
         del columns, u, v
         s, v = _gram_eigh(rest)
         turned = turned[:, :unresolved] @ v
-    return norm + s.sum(), polar
+    return norm + s.sum(), torch.zeros_like(matrix) if polar is None else polar
 
 
 def _low_rank(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -25,7 +25,7 @@ from torch import Tensor
 from bures.arrays import checks_values, is_transformed
 from bures.factors import Factor
 from bures.kernels import Bandwidth, Kernel
-from bures.spectral import norm_and_polar_factor, nuclear_norm
+from bures.spectral import SMALL, norm_and_polar_factor, nuclear_norm
 
 __all__ = ["FusedProblem", "can_fuse", "fused_squared_distance"]
 
@@ -162,9 +162,11 @@ def _block_by_block(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bo
 
 
 def _own_squared_distances(a: Tensor, squares: Tensor) -> Tensor:
-    """Squared distances within a sample; the quarter that symmetry gives is not computed."""
-    distances = squares.unsqueeze(1) + squares
+    """Squared distances within a sample; the quarter that symmetry gives is not computed where it is large."""
     half = len(a) // 2
+    if half < SMALL:
+        return _squared_distances(a, squares, a, squares).fill_diagonal_(0)
+    distances = squares.unsqueeze(1) + squares
     first, last = a[:half], a[half:]
     distances[:half, :half].addmm_(first, first.T, alpha=-2)
     distances[half:, half:].addmm_(last, last.T, alpha=-2)

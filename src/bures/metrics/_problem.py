@@ -28,7 +28,7 @@ from bures.kernels import (
 )
 from bures.labels import Conditioning, Labels, check_prior, class_prior_weights, read_labels
 from bures.metrics._fused import FusedProblem, can_fuse, fused_squared_distance
-from bures.spectral import METHODS, nuclear_norm
+from bures.spectral import METHODS, SMALL, nuclear_norm
 
 __all__ = [
     "BuresTerms",
@@ -39,6 +39,10 @@ __all__ = [
     "conditional_problem",
     "cross_matrix",
 ]
+
+
+WELL_CONDITIONED = 1e-3
+"""From this eps on the low-rank way may factor label kernels in float32: 1 / eps costs three of its seven digits."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +113,15 @@ class ConditionalProblem:
             blocks = gram_blocks(xs, xt, **self.gram.keywords)
             return bures_terms(blocks, *self._factors(), self.method).squared_distance
 
+        method, precision = self.method, torch.float64
+        if method == "low-rank":
+            if min(map(len, self.samples)) < SMALL:
+                method = "gram"  # as `nuclear_norm` has it
+            elif float(self.eps) >= WELL_CONDITIONED:
+                precision = self.samples[0].dtype
         weights = self.source.weights, self.target.weights
-        factors = partial(self.source.factor, self.eps), partial(self.target.factor, self.eps)
-        problem = FusedProblem(weights, factors, bandwidth, self.method, reference)
+        factors = tuple(partial(side.factor, self.eps, precision) for side in (self.source, self.target))
+        problem = FusedProblem(weights, (factors[0], factors[1]), bandwidth, method, reference)
         return fused_squared_distance(*self.samples, problem)
 
     def _factors(self) -> tuple[Factor, Factor]:
