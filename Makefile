@@ -2,6 +2,7 @@
 # Options:  PYTHON=python3.12  the interpreter to build .venv with
 #           WORKERS=8          parallel test processes
 #           BURES_DATA=DIR     real data for the tests that use it; they skip without
+#           BENCH="--full"     options of the benchmarks
 
 WORKERS ?= 2
 BIN := .venv/bin
@@ -38,8 +39,9 @@ format: venv ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: venv ## measure speed and memory beside other libraries
-	$(BIN)/python -m benchmarks
+# BENCH="--full --publish" measures larger batches, too, and writes benchmarks/results and docs/benchmarks.md.
+bench: venv ## measure speed and memory beside other libraries, into outputs/benchmarks
+	$(BIN)/python -m benchmarks $(BENCH)
 
 docs: ## build the documentation into docs/_build/html
 	@$(PYTHON) tools/venv.py --extras dev,docs

@@ -18,7 +18,7 @@ def available() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     if find_spec("ot") is not None:
         found |= {"POT Bures-Wasserstein": _pot_bures, "POT Sinkhorn": _pot_sinkhorn}
     if find_spec("skada") is not None:
-        found |= {"skada CORAL": _skada_coral, "skada MK-MMD": _skada_mmd}
+        found |= {"skada CORAL": _skada_coral, "skada DAN": _skada_mmd}
     return found
 
 

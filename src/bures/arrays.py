@@ -17,8 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike
 from torch import Tensor
-from torch._C._functorch import TransformType
-from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 
 __all__ = [
     "FUNCTION_NAMES",
@@ -176,6 +174,10 @@ def is_vmapped() -> bool:
     """Whether tensors stand for a batch of themselves under ``torch.func.vmap``."""
     if not is_transformed():
         return False
+    # torch has no public name for the question, so it is asked only where there is something to ask about.
+    from torch._C._functorch import TransformType
+    from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+
     return any(level.key() == TransformType.Vmap for level in retrieve_all_functorch_interpreters())
 
 

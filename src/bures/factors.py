@@ -200,11 +200,12 @@ class CholeskyFactor:
 
 
 def invert_lower_(lower: Tensor) -> Tensor:
-    """Invert a lower triangular matrix (..., n, n) in its own memory; by halves on the CPU, to skip the zeros."""
+    """Invert a lower triangular matrix (..., n, n): on the CPU in its own memory, and by halves, to skip the zeros."""
     n = lower.shape[-1]
     if n <= SMALL_TRIANGLE or lower.is_cuda:
         eye = torch.eye(n, dtype=lower.dtype, device=lower.device)
-        return lower.copy_(torch.linalg.solve_triangular(lower, eye, upper=False))
+        inverse: Tensor = torch.linalg.solve_triangular(lower, eye, upper=False)
+        return inverse if lower.is_cuda else lower.copy_(inverse)
     half = n // 2
     first, last = invert_lower_(lower[..., :half, :half]), invert_lower_(lower[..., half:, half:])
     below = lower[..., half:, :half]
@@ -313,15 +314,14 @@ def _label_sigma2(labels: Labels, weights: Tensor, bandwidth: Bandwidth, power: 
             middle = median(pairs)
             mean = torch.where(middle > 0, middle, mean)
     # Differences below the rounding of the labels are noise: collapsed predictions count as equal, not as a pattern.
-    noise = 2 * max(labels.resolution, torch.finfo(torch.float64).eps) * rows.abs().amax()
+    noise = label_noise(labels.resolution) * rows.abs().amax()
     sigma2 = mean.clamp_min(noise**power).clamp_min(tiny ** (1 / 2))
     return sigma2 if power == 2 else sigma2.square().clamp_min(tiny)
 
 
-def label_noise(dtype: torch.dtype) -> float:
-    """The least mean squared distance of rows on the simplex that is more than the rounding of this dtype."""
-    resolution = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
-    return float((2 * max(resolution, torch.finfo(torch.float64).eps)) ** 2)
+def label_noise(resolution: float) -> float:
+    """Differences of labels up to this share of the largest label are rounding, for labels of this relative spacing."""
+    return 2 * max(resolution, torch.finfo(torch.float64).eps)
 
 
 def _direct_distances(x: Tensor, y: Tensor, p: int) -> Tensor:

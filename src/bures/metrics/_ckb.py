@@ -61,14 +61,16 @@ def ckb(
     eps : float or "auto", optional
         Regulariser :math:`\varepsilon` of the label covariance. ``"auto"`` scales with the number of classes K,
         :math:`0.15\,(1-a)/K`, so that the same share of the between-class variance is left for any K.
-    method : {"auto", "svd", "gram", "deflation", "low-rank", "polar"}, optional
-        How the nuclear norm is computed. Exact: by a singular value decomposition, by the eigendecomposition of a Gram
-        matrix in float64, by eigendecompositions of Gram matrices in the features' dtype with what they resolve
-        projected out in turn, or by an iteration of matrix products in float64. ``"gram"`` and ``"polar"`` resolve
-        1e-8 of the largest singular value. Approximate: ``"low-rank"``, the leading quarter of the directions, about
-        twice as fast as the exact ways; `explain` bounds the error of the value, and the gradient may be off by 10 to
-        50 percent. ``"auto"`` is ``"svd"`` for float64 features; for float32, ``"polar"`` on a GPU and elsewhere
-        ``"deflation"``, or ``"gram"`` for small samples, which are faster there than an SVD and more accurate.
+    method : {"auto", "svd", "gram", "deflation", "polar", "low-rank"}, optional
+        How the nuclear norm is computed. Exact: ``"svd"``, a singular value decomposition; ``"gram"``, the
+        eigendecomposition of a Gram matrix in float64; ``"deflation"``, eigendecompositions of Gram matrices in the
+        features' dtype, with what they resolve projected out in turn; ``"polar"``, an iteration of matrix products in
+        float64. ``"gram"`` and ``"polar"`` resolve 1e-8 of the largest singular value. Approximate: ``"low-rank"``, the
+        leading quarter of the directions. It is faster from a few hundred samples on; `explain` bounds the error of its
+        value, and its gradient may be off by tens of percent. Samples of fewer than 96, and many pairs at once, take
+        ``"gram"`` instead of ``"deflation"`` or ``"low-rank"``.
+        ``"auto"`` is ``"svd"`` for float64 features; for float32, ``"polar"`` on a GPU and elsewhere ``"deflation"``,
+        or ``"gram"`` for small samples, which are faster there than an SVD and more accurate.
     sample_weight_s, sample_weight_t : array (n,), (m,), optional
         Non-negative weights of the samples; equal by default.
     prior : {"source", "target", "uniform"} or array (K,), optional

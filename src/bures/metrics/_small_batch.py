@@ -68,7 +68,7 @@ def small_batch_ckb(
         rows = _read_rows(y_s.detach(), p_t.detach())
         if rows is None or not math.isfinite(float(z_s.sum() + z_t.sum())):
             return None
-        noise = max(label_noise(y.dtype) for y in (y_s, p_t))
+        noise = [label_noise(torch.finfo(y.dtype).eps if y.is_floating_point() else 0.0) for y in (y_s, p_t)]
         factors = _factors(rows, float(options["eps"]), noise)
     if factors is None:
         return None
@@ -99,13 +99,17 @@ def _read_rows(y_s: Tensor, p_t: Tensor) -> Tensor | None:
     return rows
 
 
-def _factors(rows: Tensor, eps: float, noise: float) -> Tensor | None:
-    """C^T H D (2, n, n) for equal weights: the paper's formulas, C = sqrt(eps n) L^-T with L L^T = G_Y + eps n I."""
+def _factors(rows: Tensor, eps: float, noise: list[float]) -> Tensor | None:
+    """C^T H D (2, n, n) for equal weights: the paper's formulas, C = sqrt(eps n) L^-T with L L^T = G_Y + eps n I.
+
+    ``noise``: what is rounding in each domain, as a share of its largest label.
+    """
     n = rows.shape[1]
     gram = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square_()
     centred = rows - rows.mean(dim=1, keepdim=True)
-    for block, variance in zip(gram.unbind(), centred.square_().sum(dim=(1, 2)).tolist(), strict=True):
-        block.mul_(-1 / max(2 * variance / n, noise))
+    variances, largest = centred.square_().sum(dim=(1, 2)).tolist(), rows.amax(dim=(1, 2)).tolist()
+    for block, variance, share, label in zip(gram.unbind(), variances, noise, largest, strict=True):
+        block.mul_(-1 / max(2 * variance / n, (share * label) ** 2))
     gram.exp_()
     mean = gram.mean(dim=2, keepdim=True)
     gram.sub_(mean).sub_(mean.mT - mean.mean(dim=1, keepdim=True))
