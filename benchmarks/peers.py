@@ -17,7 +17,7 @@ def available() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     found: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"torch MMD": _mmd}
     if find_spec("ot") is not None:
         found |= {"POT Bures-Wasserstein": _pot_bures, "POT Sinkhorn": _pot_sinkhorn}
-    if find_spec("skada") is not None:
+    if find_spec("skada") is not None and find_spec("skorch") is not None:  # its deep part needs both
         found |= {"skada CORAL": _skada_coral, "skada DAN": _skada_mmd}
     return found
 

@@ -39,7 +39,7 @@ def test_the_textbook_formula_is_theorem_5():
 
 @pytest.mark.parametrize("kind", ["clusters", "noise"])
 def test_value_and_gradient_hold_at_most_half_of_the_textbook_formulas_memory(kind):
-    """Counted, not sampled; 0.40 and 0.41 when this was written."""
+    """Counted, not sampled."""
     z_s, y_s, z_t, p_t = batches.available()[kind](512)
     textbook, ours = (
         peak_bytes(lambda loss=loss: lambda: value_and_gradient(loss, z_s, z_t), "cpu")

@@ -121,7 +121,7 @@ def test_the_low_rank_norm_is_within_its_bound(shape, decades, dtype):
 @both_dtypes
 @pytest.mark.parametrize("shape", [(130, 130), (160, 120), (120, 160)], ids=str)
 def test_the_low_rank_norm_of_a_matrix_of_low_rank_is_exact(shape, dtype):
-    """Down to directions of 1e-4 of the largest; elsewhere the norm has a kink, and any contraction is a subgradient."""
+    """Down to directions of 1e-4 of the largest; elsewhere is a kink, where any contraction is a subgradient."""
     spectrum = np.logspace(0, -4, 20)
     matrix, u, v = matrix_of(spectrum, *shape)
     leaf = matrix.to(dtype).requires_grad_()
