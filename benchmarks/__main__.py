@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,6 +153,15 @@ def show(results: list[dict[str, Any]]) -> None:
     Console(width=160).print(table)
 
 
+def command_line(device: str, arguments: argparse.Namespace) -> str:
+    """What repeats the measurement on one device; no folders of this machine."""
+    words = ["python", "-m", "benchmarks", "--device", device, *(["--full"] if arguments.full else [])]
+    words += ["--sizes", *map(str, arguments.sizes)] if arguments.sizes else []
+    words += ["--seconds", str(arguments.seconds)] if arguments.seconds else []
+    words += ["--features", arguments.features.name] if arguments.features else []
+    return shlex.join(words)
+
+
 def run(device: str, arguments: argparse.Namespace, file: Path) -> list[dict[str, Any]]:
     """Measure everything on one device; the file is written after every row, so that an end in between loses little."""
     seconds = arguments.seconds or (2.0 if arguments.full else 0.7)
@@ -161,7 +169,7 @@ def run(device: str, arguments: argparse.Namespace, file: Path) -> list[dict[str
     other_sizes = [n for n in sizes if n in ((128, 512, 2048) if arguments.full else (128, 512))]
     rows: dict[str, list[dict[str, Any]]] = {"results": [], "other_features": [], "peers": [], "batched": []}
     manifest = {
-        "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        "command": command_line(device, arguments),
         "versions": versions(),
         "hardware": hardware(device),
         **rows,

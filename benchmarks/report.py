@@ -24,9 +24,9 @@ and autograd through all of it. Contestants take turns in one process, and times
 bures: above one, bures is faster. Errors are relative to the textbook formula in float64: of the value to the sum of
 the two traces, of the gradient in norm. Memory is the peak during value and gradient, as a share of the textbook's.
 
-Features: *clusters* (classes of 32 intrinsic dimensions in 512), *noise* (512 independent dimensions), *lenet* (a
-LeNet trained for 200 steps on MNIST and USPS, or on the bundled digits where these are not there), *resnet50* (two
-domains of Office-Home, 2048 features, 65 classes).
+Features: *clusters* (classes of 32 intrinsic dimensions in 512), *noise* (512 independent dimensions), *lenet* (512
+features of a LeNet after a short training on MNIST and USPS, or on the bundled digits where these are not there),
+*resnet50* (two domains of Office-Home, 2048 features, 65 classes).
 
 `method="low-rank"` is an approximation: its value has a bound, which `bures.explain` reports; the error of its
 gradient is in the table.

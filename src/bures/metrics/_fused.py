@@ -243,7 +243,7 @@ def _widths(x: Tensor, norms: Tensor, n: int, scale: float, problem: FusedProble
         mean_s, mean_t = ((w.to(x.dtype) @ own).double().numpy() for w, own in ((ws, x[:n]), (wt, x[n:])))
         square_s, square_t = ws.numpy() @ squares[:n], wt.numpy() @ squares[n:]
     # The samples are centred together, so no digits are lost unless the domains are further apart than they are wide:
-    # ten times, and float32 has five digits left.
+    # ten times, and float32 has five digits left, here as in the distances themselves.
     variance_s = max(float(square_s - mean_s @ mean_s), 0.0)
     variance_t = max(float(square_t - mean_t @ mean_t), 0.0)
     between = mean_s - mean_t
