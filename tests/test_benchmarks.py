@@ -67,7 +67,7 @@ def test_the_page_is_that_of_the_results():
     assert printed.returncode == 0, printed.stdout + printed.stderr
 
 
-@pytest.mark.slow  # it trains a network
+@pytest.mark.slow  # a process of its own that measures
 def test_a_short_run_writes_figures_and_page(tmp_path):
     run = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--device", "cpu", "--sizes", "24", "--seconds", "0.01",
