@@ -36,7 +36,7 @@ def step_table() -> str:
 def tables() -> dict[str, str]:
     """The tables by name."""
     found = {"step": step_table()}
-    for name in ("digits", "office10"):
+    for name in ("digits", "office10-images"):
         found[name] = to_markdown(accuracy_table(read_results(ROOT / "results" / f"{name}.jsonl")))
     return found
 

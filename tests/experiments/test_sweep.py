@@ -19,14 +19,14 @@ def cell(method="source", seed=0, **changes):
 def test_finished_cells_are_not_run_again_and_a_cut_line_is(tmp_path):
     ledger = tmp_path / "ledger.jsonl"
     seen = []
-    first = run_sweep([cell(seed=0), cell(seed=1)], ledger, on_result=lambda *outcome: seen.append(outcome[2:]))
-    assert seen == [(1, 2), (2, 2)]
+    first = run_sweep([cell(seed=0), cell(seed=1)], ledger, on_event=lambda event: seen.append(event.what))
+    assert seen == ["started", "finished"] * 2
     assert not first.failures
     lines = ledger.read_text().splitlines()
     ledger.write_text(lines[0] + "\n" + lines[1][: len(lines[1]) // 2])  # killed while the second line was written
     assert [result["seed"] for result in read_results(ledger)] == [0]
-    again = run_sweep([cell(seed=0), cell(seed=1)], ledger, on_result=lambda *outcome: seen.append(outcome[2:]))
-    assert seen[2:] == [(1, 1)]
+    again = run_sweep([cell(seed=0), cell(seed=1)], ledger, on_event=lambda event: seen.append(event.what))
+    assert seen[4:] == ["started", "finished"]
     assert len(read_results(ledger)) == 2
     without_time = [{**result["final"], "seconds": 0} for result in again.results]
     assert without_time == [{**result["final"], "seconds": 0} for result in first.results]
@@ -43,8 +43,9 @@ def test_a_result_says_how_it_came_about(tmp_path):
     (result,) = run_sweep([cell("entropy", 3)], tmp_path / "ledger.jsonl").results
     assert result["command"].startswith("bures adapt --source optdigits --target optdigits --recipe digits-plain")
     assert result["recipe"]["seed"] == result["seed"] == 3
-    assert result["data"]["target"]["counts"] is None
-    assert len(result["epochs"]) == 1
+    assert result["schema"] == 2
+    assert len(result["epochs"]["target_accuracy"]) == 1
+    assert result["seconds"] >= result["final"]["seconds"]
     assert {"versions", "hardware"} <= set(result)
     assert str(tmp_path) not in json.dumps(result)
 
