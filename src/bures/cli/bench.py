@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import sys
 from collections.abc import Iterator
@@ -11,11 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from bures.cli.adapt import read_overrides
 from bures.files import check_output, write_text
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bures.experiments import BenchTable, Grid, Sweep
 
 __all__ = ["bench"]
@@ -76,6 +81,19 @@ def bench(
     commands: Annotated[
         bool, typer.Option("--commands", help="List commands under Markdown and LaTeX.", rich_help_panel=SHOWN)
     ] = False,
+    paired: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD", help="Test this method against the others (Wilcoxon, Holm).", rich_help_panel=SHOWN
+        ),
+    ] = None,
+    ranks: Annotated[
+        Path | None,
+        typer.Option(help="Draw average ranks and their critical difference into this file.", rich_help_panel=SHOWN),
+    ] = None,
+    over: Annotated[
+        str, typer.Option(help="What is paired and ranked: tasks, seeds or auto.", rich_help_panel=SHOWN)
+    ] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=SHOWN)] = False,
 ) -> None:
     """Run a grid of tasks, methods and seeds, and show its table beside the paper's figures.
@@ -84,13 +102,15 @@ def bench(
     run side by side. Runs that fail are listed at the end with their logs, and tried again the next time.
     """
     from bures.arrays import check_choice
-    from bures.experiments import Ledger, bench_table, load_grid
+    from bures.experiments import Cell, Ledger, accuracy_matrix, bench_table, load_grid, rank_figure, rank_methods
     from bures.experiments._render import FORMATS
+    from bures.experiments._significance import OVER
 
     check_choice("format", format, FORMATS)
     check_choice("backend", backend, ("loky", "dask"))
-    if output is not None:
-        check_output(output)
+    check_choice("over", over, OVER)
+    for file in filter(None, (output, ranks)):
+        check_output(file)
     chosen = load_grid(grid)
     only_methods, only_tasks, only_recipes = _split(methods), _read_tasks(tasks), _split(recipes)
     cells = chosen.cells(
@@ -102,11 +122,14 @@ def bench(
     )
     if not cells:
         raise ValueError(f"no cell of {chosen.name} is left: no stage has these methods, tasks, seeds and recipes")
+    kinds = {(cell.recipe, cell.method): cell for cell in cells if isinstance(cell, Cell)}
+    for cell in kinds.values():
+        cell.build()  # a change that no recipe takes is told now, not in every log
     ledger = Ledger(results / f"{chosen.name}.jsonl")
     if dry_run:
         done = ledger.results()
-        for cell in cells:
-            print(f"{'finished' if cell.key in done else 'to run':9}{cell.command}")
+        for each in cells:
+            print(f"{'finished' if each.key in done else 'to run':9}{each.command}")
         return
     sweep = None
     if not table_only:
@@ -127,6 +150,14 @@ def bench(
         )
     table = bench_table(chosen, ledger.results().values(), methods=only_methods, tasks=only_tasks, recipes=only_recipes)
     _show(table, format, output, commands)
+    if paired is not None or ranks is not None:
+        matrix = accuracy_matrix(
+            chosen, ledger.results().values(), over=over, methods=only_methods, recipes=only_recipes
+        )
+        if paired is not None:
+            _show_tests(matrix, paired)
+        if ranks is not None:
+            rank_figure(rank_methods(matrix), title=chosen.title).savefig(ranks, dpi=150)
     if sweep is not None and _report(sweep):
         raise typer.Exit(FAILED)
 
@@ -183,21 +214,31 @@ def _show(table: BenchTable, format: str, output: Path | None, commands: bool) -
         else:
             write_text(output, text)
         return
-    console = Console(record=output is not None)
+    file = None if output is None else io.StringIO()
+    console = Console(file=file)
     if not console.is_terminal:
-        console = Console(record=output is not None, width=1000)  # a pipe wraps nothing
-    with console.capture() if output is not None else _nothing():
-        for part in rich_tables(table, console.width):
-            console.print(part)
-        for note in (*table.notes, FOOTNOTE.replace("`", "")):
-            console.print(note, markup=False, highlight=False, soft_wrap=not console.is_terminal)
-    if output is not None:
-        write_text(output, console.export_text())
+        console = Console(file=file, width=1000)  # a pipe or a file wraps nothing
+    for part in rich_tables(table, console.width):
+        console.print(part)
+    for note in (*table.notes, FOOTNOTE.replace("`", "")):
+        console.print(note, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+    if output is not None and file is not None:
+        write_text(output, file.getvalue())
 
 
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
+def _show_tests(matrix: pd.DataFrame, reference: str) -> None:
+    from bures.experiments import paired_tests
+
+    pairs = "tasks, means over seeds" if matrix.index.nlevels == 1 else "seeds of tasks, not independent evidence"
+    shown = Table(title=f"{reference} against the others, signed-rank test over {pairs}", title_justify="left")
+    shown.add_column("method")
+    for name in ("pairs", "difference", "wins", "ties", "losses", "p", "p Holm"):
+        shown.add_column(name, justify="right")
+    for test in paired_tests(matrix, reference):
+        counts = [str(count) for count in (test.wins, test.ties, test.losses)]
+        cells = [str(test.n), f"{test.difference:+.2f}", *counts, f"{test.p:.2g}", f"{test.p_holm:.2g}"]
+        shown.add_row(Text(test.method), *cells)
+    Console().print(shown)
 
 
 def _report(sweep: Sweep) -> bool:

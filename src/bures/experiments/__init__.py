@@ -23,9 +23,17 @@ if TYPE_CHECKING:
     from bures.experiments._outcomes import outcomes as outcomes
     from bures.experiments._paper import paper_table as paper_table
     from bures.experiments._paper import paper_table_names as paper_table_names
+    from bures.experiments._rank_figure import rank_figure as rank_figure
     from bures.experiments._render import render_table as render_table
     from bures.experiments._shallow import ShallowCell as ShallowCell
     from bures.experiments._shallow import shallow_names as shallow_names
+    from bures.experiments._significance import PairedTest as PairedTest
+    from bures.experiments._significance import Ranking as Ranking
+    from bures.experiments._significance import accuracy_matrix as accuracy_matrix
+    from bures.experiments._significance import holm as holm
+    from bures.experiments._significance import nemenyi as nemenyi
+    from bures.experiments._significance import paired_tests as paired_tests
+    from bures.experiments._significance import rank_methods as rank_methods
     from bures.experiments._sweep import Event as Event
     from bures.experiments._sweep import InterruptedSweep as InterruptedSweep
     from bures.experiments._sweep import Sweep as Sweep
@@ -51,9 +59,17 @@ _HOMES = {
     "outcomes": "bures.experiments._outcomes",
     "paper_table": "bures.experiments._paper",
     "paper_table_names": "bures.experiments._paper",
+    "rank_figure": "bures.experiments._rank_figure",
     "render_table": "bures.experiments._render",
     "ShallowCell": "bures.experiments._shallow",
     "shallow_names": "bures.experiments._shallow",
+    "PairedTest": "bures.experiments._significance",
+    "Ranking": "bures.experiments._significance",
+    "accuracy_matrix": "bures.experiments._significance",
+    "holm": "bures.experiments._significance",
+    "nemenyi": "bures.experiments._significance",
+    "paired_tests": "bures.experiments._significance",
+    "rank_methods": "bures.experiments._significance",
     "Event": "bures.experiments._sweep",
     "InterruptedSweep": "bures.experiments._sweep",
     "Sweep": "bures.experiments._sweep",

@@ -14,6 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
 from bures.experiments._ledger import SCHEMA
@@ -104,6 +106,7 @@ class Cell:
         accelerator : str, optional
             Of Lightning's trainer.
         """
+        torch.set_num_threads(1)  # processes side by side would compete for the cores
         recipe = self.build().locate_weights(data_root)
         size = recipe.reading_size
         root = None if data_root is None else str(data_root)

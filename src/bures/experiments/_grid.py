@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import permutations
 from pathlib import Path
@@ -59,6 +59,8 @@ class Grid:
         Why the grid has not been run by the authors of this library.
     not_run : sequence of pairs
         Recipes and methods of rows that belong into the table and could not be run, in words.
+    spec : str
+        What the command line takes for this grid.
 
     Examples
     --------
@@ -79,6 +81,7 @@ class Grid:
     about: str = ""
     not_here: str | None = None
     not_run: tuple[tuple[str, str], ...] = ()
+    spec: str = ""
 
     @property
     def methods(self) -> list[str]:
@@ -134,7 +137,7 @@ class Grid:
     def _cell(self, stage: Stage, method: str, task: str, seed: int, changes: Mapping[str, Any]) -> Cell | ShallowCell:
         source, target = (self.domains[side] for side in task.split(":"))
         if stage.recipe is None:
-            return ShallowCell(source, target, method, seed, self.name, task)
+            return ShallowCell(source, target, method, seed, self.spec or self.name, task)
         return Cell(source, target, stage.recipe, method, seed, {**stage.changes, **changes})
 
 
@@ -174,7 +177,7 @@ def load_grid(name: str | Path) -> Grid:
     else:
         raise ValueError(f"grid={text!r} is unknown; accepted are {', '.join(grid_names())} and files in .yaml")
     try:
-        return _parse(label, yaml.safe_load(content))
+        return replace(_parse(label, yaml.safe_load(content)), spec=text)
     except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"grid {text} cannot be used: {' '.join(str(error).split())}") from error
 

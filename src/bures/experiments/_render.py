@@ -151,7 +151,7 @@ h1 { font-size: 1.35rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th, td { padding: .28rem .6rem; text-align: right; }
-th { border-bottom: 2px solid var(--line); font-weight: 600; vertical-align: bottom; }
+th { white-space: pre-line; border-bottom: 2px solid var(--line); font-weight: 600; vertical-align: bottom; }
 th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left; }
 tr.group td { border-top: 1px solid var(--line); }
 tr.paper td { color: var(--quiet); font-style: italic; }
@@ -190,7 +190,7 @@ def _html(table: BenchTable, commands: bool) -> str:
     rows = [{"kind": kind, **_html_row(table, row)} for kind, row in _kinds(table)]
     return page.render(
         table=table,
-        heads=heads(table),
+        heads=[name.replace(" → ", " →\n") for name in heads(table)],
         rows=rows,
         commands="\n".join(_commands(table)),
         n_commands=len(_commands(table)),
@@ -252,7 +252,8 @@ def rich_tables(table: BenchTable, width: int) -> list[Table]:
     names = heads(table)
     lines = [(row, texts(table, row), marks(table, row)) for row in table.rows]
     widths = [max(len(name), *(len(cells[number]) for _, cells, _ in lines), 0) for number, name in enumerate(names)]
-    fixed = max((len(row.label) + len(row.recipe) for row in table.rows), default=0) + 8
+    recipes, methods = [row.recipe for row in table.rows], [row.label for row in table.rows]
+    fixed = max(map(len, recipes), default=0) + max(map(len, methods), default=0) + 8
     parts: list[list[int]] = [[]]
     for number, own in enumerate(widths):
         if parts[-1] and fixed + sum(widths[other] + 3 for other in parts[-1]) + own + 3 > width:

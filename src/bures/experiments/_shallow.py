@@ -116,6 +116,7 @@ class ShallowCell:
         accelerator : str, optional
             Ignored: shallow methods run on the CPU.
         """
+        torch.set_num_threads(1)  # as for networks
         root = None if data_root is None else str(data_root)
         source = load_cached(self.source, root, True, None)
         target = align_classes(source, load_cached(self.target, root, True, None))

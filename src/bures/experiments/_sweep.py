@@ -6,17 +6,19 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import joblib
-import torch
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
-from bures.experiments._cell import RunnableCell
 from bures.experiments._ledger import Claim, Ledger
 from bures.training import StoppedBySignal
+
+if TYPE_CHECKING:
+    from bures.experiments._cell import RunnableCell
 
 __all__ = ["Event", "InterruptedSweep", "Sweep", "run_sweep"]
 
@@ -126,12 +128,11 @@ def run_sweep(
         try:
             # Suspects run one at a time, yet not in this process: two jobs, of which only one is ever handed out.
             jobs, ahead = (2, "1") if work.suspects else (n_jobs, "n_jobs")
-            parallel = joblib.Parallel(
-                n_jobs=jobs, backend=backend, batch_size=1, pre_dispatch=ahead, return_as="generator_unordered"
-            )
             tasks = (joblib.delayed(_attempt)(cell, data_root, accelerator) for cell in work.begin())
-            for outcome in parallel(tasks):
-                work.settle(*outcome)
+            with nullcontext() if backend is None else joblib.parallel_config(backend=backend):
+                parallel = joblib.Parallel(jobs, batch_size=1, pre_dispatch=ahead, return_as="generator_unordered")
+                for outcome in parallel(tasks):
+                    work.settle(*outcome)
         except BrokenProcessPool as error:  # a process was killed, for want of memory perhaps: the others go on
             work.survive(error)
         finally:
@@ -236,7 +237,6 @@ Outcome = tuple[str, dict[str, Any] | None, str | None, int | None]
 
 
 def _attempt(cell: RunnableCell, data_root: str | Path | None, accelerator: str) -> Outcome:
-    torch.set_num_threads(1)  # processes side by side would compete for the cores
     started = time.perf_counter()
     try:
         result = cell.run(data_root, accelerator)
