@@ -116,7 +116,7 @@ def test_fewer_tasks_and_methods_on_request():
     table = bench_table(load_grid("digits"), RUNS, methods=["ckb"], tasks=["usps:mnist"], recipes=["digits"])
     assert [line.method for line in table.rows] == ["ckb", "CKB"]
     assert table.rows[0].mean.last.mean == 92.0
-    assert table.rows[1].mean.last.mean == 96.6
+    assert table.rows[1].mean.last is None  # a mean that the paper does not print
 
 
 HOSTILE = '=1+1|<script>alert("x")</script>&_%$#{}~^\\'
@@ -212,7 +212,7 @@ def test_a_terminal_gets_parts_that_fit():
         lines = console.export_text().splitlines()
         assert max(map(len, lines)) <= width
         heads = " ".join(line for line in lines if "┃" in line)
-        assert all(task.replace(":", " → ") in heads for task in grid.tasks)
+        assert all(table.head(task) in heads for task in grid.tasks)
         assert "…" not in heads
 
 

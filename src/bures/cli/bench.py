@@ -78,6 +78,9 @@ def bench(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the table to a file.", rich_help_panel=SHOWN)
     ] = None,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Leave out rows of which nothing was run.", rich_help_panel=SHOWN)
+    ] = False,
     commands: Annotated[
         bool, typer.Option("--commands", help="List commands under Markdown and LaTeX.", rich_help_panel=SHOWN)
     ] = False,
@@ -149,7 +152,7 @@ def bench(
             },
         )
     table = bench_table(chosen, ledger.results().values(), methods=only_methods, tasks=only_tasks, recipes=only_recipes)
-    _show(table, format, output, commands)
+    _show(table.finished() if finished else table, format, output, commands)
     if paired is not None or ranks is not None:
         matrix = accuracy_matrix(
             chosen, ledger.results().values(), over=over, methods=only_methods, recipes=only_recipes

@@ -72,6 +72,11 @@ class TableRow:
         return f"{self.method} ({self.variant})" if self.variant else self.method
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether it could be run and nothing of it was."""
+        return self.missing == NOT_RUN and all(entry.last is None for entry in self.entries.values())
+
+    @property
     def is_bound(self) -> bool:
         """Whether it was trained on the labels of the target."""
         return not self.from_paper and self.method == "target"
@@ -85,6 +90,11 @@ class BenchTable:
     tasks: tuple[str, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = field(default=())
+    short: Mapping[str, str] = field(default_factory=dict)  # of the domains, for the heads of columns
+
+    def head(self, task: str) -> str:
+        """A task as the head of its column."""
+        return " → ".join(self.short.get(side, side) for side in task.split(":"))
 
     def best(self, task: str | None) -> float | None:
         """The highest mean of our rows that could be had without target labels, on a task or on all of them."""
@@ -95,6 +105,18 @@ class BenchTable:
         ]
         means = [round(entry.last.mean, 1) for entry in entries if entry.last is not None]
         return max(means, default=None)
+
+    def finished(self) -> BenchTable:
+        """The table without the rows of which nothing was run yet; a note names them."""
+        waiting = [row for row in self.rows if row.is_waiting]
+        if not waiting:
+            return self
+        by_recipe: dict[str, list[str]] = {}
+        for row in waiting:
+            by_recipe.setdefault(row.recipe, []).append(row.label)
+        names = "; ".join(f"{recipe}: {', '.join(labels)}" for recipe, labels in by_recipe.items())
+        rows = tuple(row for row in self.rows if not row.is_waiting)
+        return replace(self, rows=rows, notes=(*self.notes, f"Declared and not run yet: {names}."))
 
 
 def bench_table(
@@ -153,7 +175,9 @@ def bench_table(
     if paper and grid.paper is not None:
         table = paper_table(grid.paper)
         rows = _with_paper(grid, rows, table.rows, table.network, methods)
-    return BenchTable(grid.title, grid.tasks, tuple(rows), tuple(notes))
+    if grid.short:
+        notes.append(", ".join(f"{short}: {name}" for name, short in grid.short.items()) + ".")
+    return BenchTable(grid.title, grid.tasks, tuple(rows), tuple(notes), grid.short)
 
 
 def _declared(grid: Grid) -> dict[tuple[str, str, str], dict[str, int]]:
@@ -225,10 +249,9 @@ def _with_paper(
     last: list[TableRow] = []
     for line in printed:
         entries = {task: Entry(Spread(*line.values[task], 1)) for task in grid.tasks}
-        mean = line.mean
-        if mean is None or set(grid.tasks) != set(line.values):
-            mean = statistics.fmean(line.values[task][0] for task in grid.tasks)
-        row = TableRow(f"paper, {network}", line.name, "", entries, Entry(Spread(mean, None, 1)), from_paper=True)
+        whole = set(grid.tasks) == set(line.values)
+        mean = Entry() if line.mean is None or not whole else Entry(Spread(line.mean, None, 1))
+        row = TableRow(f"paper, {network}", line.name, "", entries, mean, from_paper=True, missing="")
         beside = next((method for method in line.methods if method in ours), None)
         if beside is not None:
             after[ours.index(beside)] = row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from itertools import permutations
 from pathlib import Path
@@ -20,7 +20,7 @@ __all__ = ["ADABN", "OTHERS", "Grid", "Stage", "grid_names", "load_grid"]
 
 OTHERS = "others"  # in a list of methods: all that no earlier place names
 ADABN = "source+adabn"  # a row of the cell `source`, which is evaluated with both kinds of statistics
-FIELDS = {"title", "domains", "tasks", "stages", "paper", "about", "not_here", "not_run"}
+FIELDS = {"title", "domains", "tasks", "stages", "paper", "about", "not_here", "not_run", "short"}
 STAGE_FIELDS = {"recipe", "methods", "seeds", "changes", "tasks"}
 
 
@@ -61,6 +61,8 @@ class Grid:
         Recipes and methods of rows that belong into the table and could not be run, in words.
     spec : str
         What the command line takes for this grid.
+    short : mapping
+        Short names of domains, for the heads of columns.
 
     Examples
     --------
@@ -82,6 +84,7 @@ class Grid:
     not_here: str | None = None
     not_run: tuple[tuple[str, str], ...] = ()
     spec: str = ""
+    short: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def methods(self) -> list[str]:
@@ -207,7 +210,8 @@ def _parse(name: str, content: Any) -> Grid:
     texts = {key: content.get(key) for key in ("paper", "not_here")}
     rows = tuple((str(recipe), str(method)) for recipe, method in content.get("not_run") or ())
     about = content.get("about", "").strip()
-    return Grid(name, content["title"], domains, tasks, tuple(stages), about=about, not_run=rows, **texts)
+    short = {str(key): str(value) for key, value in (content.get("short") or {}).items()}
+    return Grid(name, content["title"], domains, tasks, tuple(stages), about=about, not_run=rows, short=short, **texts)
 
 
 def _check_fields(what: str, content: Any, known: set[str], needed: set[str]) -> None:

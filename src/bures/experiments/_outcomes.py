@@ -55,7 +55,7 @@ def outcomes(results: Iterable[Mapping[str, Any]]) -> list[Outcome]:
     """
     found = []
     for result in results:
-        final = result["final"]
+        final = result.get("final") or {}
         if final.get("accuracy") is None:
             continue
         best = (final.get("best") or {}).get("accuracy")

@@ -53,14 +53,14 @@ def render_table(table: BenchTable, format: str = "markdown", *, commands: bool 
 
 def heads(table: BenchTable) -> list[str]:
     """The columns of accuracies."""
-    return [*(task.replace(":", " → ") for task in table.tasks), *(name for _, name in SUMMARY)]
+    return [*map(table.head, table.tasks), *(name for _, name in SUMMARY)]
 
 
 def texts(table: BenchTable, row: TableRow) -> list[str]:
     """What a row shows in these columns."""
     own = [row.entries[task].text(missing=row.missing) for task in table.tasks]
     if row.from_paper:
-        return [*own, row.mean.text(), "", ""]
+        return [*own, row.mean.text(missing=row.missing), "", ""]
     return [*own, *(row.mean.text(choice, row.missing) for choice, _ in SUMMARY)]
 
 
