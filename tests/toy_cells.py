@@ -30,6 +30,7 @@ class ToyCell:
     def run(self, data_root, accelerator):
         with open(Path(self.folder, f"{self.name}.mark"), "a") as stream:
             stream.write("x")
+        Path(self.folder, f"{os.getpid()}.pid").touch()
         time.sleep(self.seconds)
         if self.fate == "die":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -41,6 +42,12 @@ class ToyCell:
 def marks(folder):
     """How often each cell was begun."""
     return {path.stem: len(path.read_text()) for path in Path(folder).glob("*.mark")}
+
+
+def survivors(folder):
+    """Processes in which cells were run that still live; where there is no /proc, none are seen."""
+    states = [Path("/proc", path.stem, "stat") for path in Path(folder).glob("*.pid")]
+    return [path for path in states if path.is_file() and path.read_text().rpartition(")")[2].split()[0] not in "ZX"]
 
 
 def cells(folder, n, seconds):

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from bures.experiments import grid_names, load_grid, paper_table, paper_table_names, shallow_names
+from bures.experiments import Cell, grid_names, load_grid, paper_table, paper_table_names, shallow_names
 from bures.methods import method_info, method_names
 
 CONTROLS = {"source", "entropy", "im", "class-means", "mcc", "target"}
@@ -131,3 +131,12 @@ def test_the_tables_of_the_paper_have_the_tasks_of_the_grids():
         for row in paper_table(grid.paper).rows:
             assert set(row.values) == set(grid.tasks)
             assert set(row.methods) <= {*grid.methods, *shallow_names()}
+
+
+@pytest.mark.parametrize("name", grid_names())
+def test_every_cell_has_a_recipe_that_can_be_built(name):
+    cells = {(cell.recipe, cell.method): cell for cell in load_grid(name).cells() if isinstance(cell, Cell)}
+    for cell in cells.values():
+        recipe = cell.build()
+        assert (recipe.method, recipe.seed) == (cell.method, cell.seed)
+        assert recipe.augment == "none" or "images" in name or name in ("digits", "imageclef")

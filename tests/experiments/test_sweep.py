@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_cells import ToyCell, cells, marks
+from toy_cells import ToyCell, cells, marks, survivors
 
 from bures.experiments import Cell, accuracy_table, read_results, run_sweep, to_markdown
 
@@ -77,6 +77,7 @@ def test_a_sweep_that_was_killed_goes_on_and_repeats_nothing_that_is_finished(tm
     process.wait()
     finished = [result["key"] for result in read_results(ledger)]
     assert 3 <= len(finished) < 8
+    wait_for(lambda: not survivors(tmp_path))
     sweep = run_sweep(cells(tmp_path, 8, 0.0), ledger)
     assert [result["key"] for result in sweep.results] == [f"cell{number:02}" for number in range(8)]
     assert {key: count for key, count in marks(tmp_path).items() if key in finished} == dict.fromkeys(finished, 1)

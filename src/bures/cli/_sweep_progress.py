@@ -78,7 +78,9 @@ class _Board:
                 table.add_row(Text(method), *cells)
             done, total = self.counts["finished"].total(), self.totals.total()
             bar = ProgressBar(total=total, completed=done, width=40)
-            lines: list[Any] = [table, bar, Text(f"{done} of {total} finished{self._remaining(done, total)}")]
+            line = Table.grid(padding=(0, 1))
+            line.add_row(bar, Text(f"{done} of {total} finished{self._remaining(done, total)}"))
+            lines: list[Any] = [table, line]
             if self.last:
                 lines.append(Text(f"last failure: {self.last}", style="red", overflow="ellipsis", no_wrap=True))
             return Group(*lines)

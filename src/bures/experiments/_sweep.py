@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -128,7 +131,7 @@ def run_sweep(
         try:
             # Suspects run one at a time, yet not in this process: two jobs, of which only one is ever handed out.
             jobs, ahead = (2, "1") if work.suspects else (n_jobs, "n_jobs")
-            tasks = (joblib.delayed(_attempt)(cell, data_root, accelerator) for cell in work.begin())
+            tasks = (joblib.delayed(_attempt)(cell, data_root, accelerator, os.getpid()) for cell in work.begin())
             with nullcontext() if backend is None else joblib.parallel_config(backend=backend):
                 parallel = joblib.Parallel(jobs, batch_size=1, pre_dispatch=ahead, return_as="generator_unordered")
                 for outcome in parallel(tasks):
@@ -236,7 +239,9 @@ class _Work:
 Outcome = tuple[str, dict[str, Any] | None, str | None, int | None]
 
 
-def _attempt(cell: RunnableCell, data_root: str | Path | None, accelerator: str) -> Outcome:
+def _attempt(cell: RunnableCell, data_root: str | Path | None, accelerator: str, sweep: int) -> Outcome:
+    if os.getppid() == sweep:
+        _end_with(sweep)
     started = time.perf_counter()
     try:
         result = cell.run(data_root, accelerator)
@@ -245,3 +250,15 @@ def _attempt(cell: RunnableCell, data_root: str | Path | None, accelerator: str)
     except Exception:  # whatever it is, the other cells go on
         return cell.key, None, traceback.format_exc(), None
     return cell.key, result | {"seconds": round(time.perf_counter() - started, 3)}, None, None
+
+
+@cache  # once for a process
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent: loky's would outlive a sweep that was killed, and hold on to the GPU."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="bures-sweep-watch").start()
