@@ -119,6 +119,12 @@ def test_fewer_tasks_and_methods_on_request():
     assert table.rows[1].mean.last is None  # a mean that the paper does not print
 
 
+def test_a_row_of_the_paper_whose_method_was_not_asked_for_is_no_row_that_was_not_run():
+    table = bench_table(load_grid("office10"), [], recipes=["shallow"])
+    assert "CKB" not in {line.method for line in table.rows}
+    assert "not run here" not in {line.missing for line in table.rows}
+
+
 HOSTILE = '=1+1|<script>alert("x")</script>&_%$#{}~^\\'
 
 

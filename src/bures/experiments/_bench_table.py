@@ -168,6 +168,8 @@ def bench_table(
     rows = [
         row for row in rows if (methods is None or row.method in methods) and (recipes is None or row.recipe in recipes)
     ]
+    order = {recipe: number for number, recipe in reversed(list(enumerate(row.recipe for row in rows)))}
+    rows.sort(key=lambda row: order[row.recipe])  # recipes together, in the order in which they begin
     notes = [note for note in (grid.about, "" if grid.not_here is None else f"Not run here: {grid.not_here}.") if note]
     if methods is None and recipes is None:
         empty = dict.fromkeys(grid.tasks, Entry())
@@ -255,7 +257,7 @@ def _with_paper(
         beside = next((method for method in line.methods if method in ours), None)
         if beside is not None:
             after[ours.index(beside)] = row
-        elif methods is None:
+        elif methods is None and not set(line.methods) & set(grid.methods):  # else it was not asked for
             last += [TableRow("", line.name, "", dict.fromkeys(grid.tasks, Entry()), Entry(), missing=NOT_HERE), row]
     merged: list[TableRow] = []
     for number, row in enumerate(rows):

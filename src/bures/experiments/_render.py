@@ -190,7 +190,7 @@ def _html(table: BenchTable, commands: bool) -> str:
     rows = [{"kind": kind, **_html_row(table, row)} for kind, row in _kinds(table)]
     return page.render(
         table=table,
-        heads=[name.replace(" → ", " →\n") for name in heads(table)],
+        heads=[name.replace(" → ", " →\n") if len(name) > 9 else name for name in heads(table)],
         rows=rows,
         commands="\n".join(_commands(table)),
         n_commands=len(_commands(table)),
