@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bures.experiments import read_results
+from bures.experiments import changed_recipes, grid_names, load_grid, read_results
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -60,6 +60,7 @@ def test_no_figure_of_the_results_is_written_by_hand():
     results = (ROOT / "docs/results.md").read_text(encoding="utf-8")
     section = README.split("## How well it does")[1].split("\n## ")[0]
     assert tool.unmarked(results) == tool.unmarked(section) == []
+    assert tool.misplaced(results) == tool.misplaced(README) == []
     assert tool.unmarked("It got 97.3, then <!-- = trial x -->98.1<!-- . --> and `eps=0.1` in 200 steps.") == ["97.3"]
 
 
@@ -77,6 +78,16 @@ def test_every_run_that_is_published_says_how_it_came_about():
             assert result["command"].startswith("bures "), ledger
             assert {"versions", "hardware", "seed", "recipe", "data"} <= set(result), ledger
             assert all(result["data"][side]["checksum"] for side in ("source", "target")), ledger
+
+
+def test_published_runs_were_made_with_the_recipes_as_they_are():
+    for name in grid_names():
+        ledger = ROOT / "results" / f"{name}.jsonl"
+        if ledger.is_file():
+            results = {result["key"]: result for result in read_results(ledger)}
+            cells = load_grid(name).cells()
+            assert results.keys() & {cell.key for cell in cells}, ledger
+            assert changed_recipes(cells, results) == {}
 
 
 def test_times_in_the_readme_are_those_measured():

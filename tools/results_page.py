@@ -1,7 +1,7 @@
 """Fill tables and figures of README.md and docs/results.md from the ledgers in results/; --check only compares.
 
 A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<!-- = QUESTION -->`` by a number and
-``<!-- . -->``. Questions are
+``<!-- . -->``, never at the beginning of a line, where Markdown would take it for a block of HTML. Questions are
 
     paper TABLE ROW TASK                    a figure of the paper
     ours GRID RECIPE METHOD TASK            mean and deviation of our runs; TASK may be "mean"
@@ -201,6 +201,11 @@ def filled(text: str, *, draw: bool = False) -> str:
     return re.sub(r"(<!-- = (.+?) -->).*?<!-- \. -->", fill_number, text, flags=re.S)
 
 
+def misplaced(text: str) -> list[str]:
+    """Markers of numbers at the beginning of a line."""
+    return re.findall(r"^ *<!-- = .*?-->", text, flags=re.M)
+
+
 def unmarked(text: str) -> list[str]:
     """Numbers with a decimal point in the text of a page that no marker accounts for."""
     text = re.sub(r"<!-- table .*?<!-- end -->|<!-- = .*?<!-- \. -->|```.*?```|`[^`]*`", "", text, flags=re.S)
@@ -220,10 +225,12 @@ def main() -> int:
             print(f"{page.name} is out of date" if check else f"updated {page.name}")
             if not check:
                 write_text(page, new)
-    if loose := unmarked(PAGES[0].read_text(encoding="utf-8")):
-        stale = True
-        print(f"{PAGES[0].name} has numbers without a marker: {', '.join(loose)}")
-    return int(stale and (check or bool(loose)))
+    text = PAGES[0].read_text(encoding="utf-8")
+    faults = [f"the number {number} has no marker" for number in unmarked(text)]
+    faults += [f"a line begins with {marker}" for marker in misplaced(text)]
+    for fault in faults:
+        print(f"{PAGES[0].name}: {fault}")
+    return int(bool(faults) or (check and stale))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from small_runs import vectors
 from typer.testing import CliRunner
 
 from bures.cli._app import app
+from bures.cli.bench import NAMES
 from bures.data import write_features
-from bures.experiments import load_grid, read_results
+from bures.experiments import grid_names, load_grid, read_results
 
 # Networks that made a few steps predict few classes.
 pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed")
@@ -86,6 +87,19 @@ def test_what_is_to_be_run_is_listed_with_commands(grid):
     command = "bures adapt --source here.npz --target there.npz --recipe office10-features --method ckb --seed 0"
     assert lines[0] == f"to run   {command}"
     assert run(path, *options, "--table-only").stdout.count("not run") > 4
+
+
+def test_a_recipe_that_changed_since_is_told(grid, tmp_path):
+    path, options = grid
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("{network: identity, epochs: 1, epoch: 2, batch_size: 16, hidden: 16, features: 8, lr: 0.1}")
+    stages = [{"recipe": str(recipe), "methods": ["source"], "seeds": [0], "tasks": ["here:there"]}]
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"stages": stages}))
+    run(path, *options)
+    run(path, *options, "--table-only")
+    recipe.write_text(recipe.read_text().replace("lr: 0.1", "lr: 0.2, options: {eps: 0.5}"))
+    with pytest.warns(UserWarning, match="1 finished runs of .*mine.yaml were made .* other values of lr; they"):
+        run(path, *options, "--table-only")
 
 
 def test_failures_are_listed_with_their_logs_and_the_others_are_finished(grid, tmp_path):
@@ -190,3 +204,7 @@ def test_nothing_but_the_table_is_printed_where_there_is_no_terminal(grid):
     done = run(path, "--methods", "coral", *options, "--format", "csv")
     assert done.stderr == ""
     assert done.stdout.startswith("recipe,method,variant,from,source,target")
+
+
+def test_the_help_names_every_grid():
+    assert sorted(NAMES.split(", ")) == grid_names()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shlex
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,7 +106,16 @@ def bench(
     run side by side. Runs that fail are listed at the end with their logs, and tried again the next time.
     """
     from bures.arrays import check_choice
-    from bures.experiments import Cell, Ledger, accuracy_matrix, bench_table, load_grid, rank_figure, rank_methods
+    from bures.experiments import (
+        Cell,
+        Ledger,
+        accuracy_matrix,
+        bench_table,
+        changed_recipes,
+        load_grid,
+        rank_figure,
+        rank_methods,
+    )
     from bures.experiments._render import FORMATS
     from bures.experiments._significance import OVER
 
@@ -134,6 +144,13 @@ def bench(
         for each in cells:
             print(f"{'finished' if each.key in done else 'to run':9}{each.command}")
         return
+    for recipe, (count, fields) in changed_recipes(cells, ledger.results()).items():
+        warnings.warn(
+            f"{count} finished runs of {recipe} were made when it had other values of {', '.join(fields)}; they are "
+            "not run again: choose another --results, or take them out of the ledger",
+            UserWarning,
+            stacklevel=2,
+        )
     sweep = None
     if not table_only:
         sweep = _sweep(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from bures.experiments._paper import paper_table as paper_table
     from bures.experiments._paper import paper_table_names as paper_table_names
     from bures.experiments._rank_figure import rank_figure as rank_figure
+    from bures.experiments._recipe_changes import changed_fields as changed_fields
+    from bures.experiments._recipe_changes import changed_recipes as changed_recipes
     from bures.experiments._render import render_table as render_table
     from bures.experiments._shallow import ShallowCell as ShallowCell
     from bures.experiments._shallow import shallow_names as shallow_names
@@ -60,6 +62,8 @@ _HOMES = {
     "paper_table": "bures.experiments._paper",
     "paper_table_names": "bures.experiments._paper",
     "rank_figure": "bures.experiments._rank_figure",
+    "changed_fields": "bures.experiments._recipe_changes",
+    "changed_recipes": "bures.experiments._recipe_changes",
     "render_table": "bures.experiments._render",
     "ShallowCell": "bures.experiments._shallow",
     "shallow_names": "bures.experiments._shallow",
