@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from toy_cells import ToyCell, cells, marks, survivors
 
-from bures.experiments import Cell, accuracy_table, read_results, run_sweep, to_markdown
+from bures.experiments import Cell, Ledger, accuracy_table, read_results, run_sweep, to_markdown
 
 # Networks that made two steps predict few classes.
 pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed")
@@ -80,6 +80,7 @@ def test_a_sweep_that_was_killed_goes_on_and_repeats_nothing_that_is_finished(tm
     wait_for(lambda: not survivors(tmp_path))
     sweep = run_sweep(cells(tmp_path, 8, 0.0), ledger)
     assert [result["key"] for result in sweep.results] == [f"cell{number:02}" for number in range(8)]
+    assert not list(tmp_path.glob(".*"))  # no claims are left
     assert {key: count for key, count in marks(tmp_path).items() if key in finished} == dict.fromkeys(finished, 1)
 
 
@@ -90,6 +91,24 @@ def test_two_sweeps_on_one_ledger_share_the_work(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
     assert sorted(line["key"] for line in lines) == [f"cell{number:02}" for number in range(12)]
     assert not list(tmp_path.glob(".*"))
+
+
+def test_what_another_sweep_gave_up_is_taken_over_in_the_end(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    others = {name: ledger.claim(name) for name in ("cell00", "cell01")}
+    heard = []
+
+    def listen(event):
+        heard.append((event.what, event.cell.key))
+        if event == ("finished", work[-1], ""):
+            others["cell00"].release()
+
+    work = cells(tmp_path, 3, 0.0)
+    sweep = run_sweep(work, ledger.path, on_event=listen)
+    assert [result["key"] for result in sweep.results] == ["cell00", "cell02"]
+    assert [cell.key for cell in sweep.left] == ["cell01"]
+    assert heard[-1] == ("elsewhere", "cell01")
+    others["cell01"].release()
 
 
 def test_a_process_that_dies_takes_only_its_own_cell_with_it(tmp_path):

@@ -115,11 +115,21 @@ class Ledger:
 
     def claim(self, key: str) -> Claim | None:
         """Keep other sweeps from beginning a cell; None where one has begun or finished it."""
-        claim = Claim.take(self.path.with_name(f".{self.path.stem}.claims") / _digest(key))
+        claim = Claim.take(self._claims / _digest(key))
         if claim is not None and key in self.results():
             claim.release()
             return None
         return claim
+
+    @property
+    def _claims(self) -> Path:
+        return self.path.with_name(f".{self.path.stem}.claims")
+
+    def tidy(self) -> None:
+        """Remove what killed sweeps have left of their claims."""
+        for path in self._claims.glob("*") if self._claims.is_dir() else ():
+            if (claim := Claim.take(path)) is not None:
+                claim.release()
 
     def log_path(self, key: str) -> Path:
         """Where the log of a cell that failed lies."""

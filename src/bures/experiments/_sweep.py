@@ -41,7 +41,7 @@ class InterruptedSweep(Exception):  # noqa: N818 - not an error
 
 
 class Event(NamedTuple):
-    """Something that happened to a cell: it "started", "finished", "failed", or was "elsewhere": another sweep's."""
+    """What happened to a cell: it "started", "finished", "failed", or was left to another sweep, "elsewhere"."""
 
     what: str
     cell: RunnableCell
@@ -127,7 +127,7 @@ def run_sweep(
     (1, 1, [0, 1])
     """
     work = _Work(list(cells), Ledger(ledger), limit, minutes, on_event or (lambda event: None))
-    while (work.suspects or work.queue) and not work.ended:
+    while work.has_more():
         try:
             # Suspects run one at a time, yet not in this process: two jobs, of which only one is ever handed out.
             jobs, ahead = (2, "1") if work.suspects else (n_jobs, "n_jobs")
@@ -161,10 +161,18 @@ class _Work:
         self.running: dict[str, tuple[RunnableCell, Claim]] = {}
         self.sweep = Sweep()
         self.suspects: list[RunnableCell] = []  # they ran when a process died
+        self.elsewhere: list[RunnableCell] = []  # another sweep had begun them
+        self.asked_again = False
         self.limit = limit
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self.error: Exception | None = None
         self.ended = False
+
+    def has_more(self) -> bool:
+        """Whether something waits; at the end, what other sweeps had begun and may have given up."""
+        if not self.suspects and not self.queue and not self.asked_again:
+            self.queue, self.elsewhere, self.asked_again = self.elsewhere, [], True
+        return bool(self.suspects or self.queue) and not self.ended
 
     def begin(self) -> Iterator[RunnableCell]:
         """The cells to be run, each claimed when a process is free for it."""
@@ -180,7 +188,7 @@ class _Work:
                 self.error, self.ended = error, True
                 return
             if claim is None:
-                self.notify(Event("elsewhere", cell))
+                self.elsewhere.append(cell)
                 continue
             self.running[cell.key] = (cell, claim)
             if self.limit is not None and waiting is self.queue:
@@ -229,10 +237,13 @@ class _Work:
         """The outcome, from the ledger as it is now."""
         if self.error is not None:
             raise self.error
+        self.ledger.tidy()
         finished = self.ledger.results()
         self.sweep.results = [finished[cell.key] for cell in self.cells if cell.key in finished]
         done = finished.keys() | self.sweep.failures.keys()
         self.sweep.left = [cell for cell in self.cells if cell.key not in done]
+        for cell in self.elsewhere:
+            self.notify(Event("elsewhere", cell))
         return self.sweep
 
 
