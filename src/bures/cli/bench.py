@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import shlex
 import sys
 import warnings
@@ -218,7 +219,8 @@ def _cluster(backend: str, scheduler: str | None, jobs: int) -> Iterator[None]:
         from distributed import Client
     except ImportError as error:
         raise ImportError("--backend dask needs Dask; install bures[dask]") from error
-    options = {"n_workers": jobs, "threads_per_worker": 1} if scheduler is None else {"address": scheduler}
+    here = {"n_workers": jobs, "threads_per_worker": 1, "silence_logs": logging.ERROR}
+    options: dict[str, Any] = here if scheduler is None else {"address": scheduler}
     with Client(**options):
         yield
 
