@@ -12,7 +12,7 @@ ifeq ($(origin PYTHON),undefined)
 PYTHON := $(shell $(BIN)/python -I -S -c pass 2>/dev/null && echo $(BIN)/python || echo python3)
 endif
 
-.PHONY: help demo test test-slow lint format bench docs clean distclean venv
+.PHONY: help demo test test-slow lint format bench results docs clean distclean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ format: venv ## format the code and fix what can be fixed
 # BENCH="--full --publish" measures larger batches, too, and writes benchmarks/results and docs/benchmarks.md.
 bench: venv ## measure speed and memory beside other libraries, into outputs/benchmarks
 	$(BIN)/python -m benchmarks $(BENCH)
+
+results: venv ## bring the tables and figures of README.md and docs/results.md up to date with results/
+	$(BIN)/python tools/results_page.py
 
 docs: ## build the documentation into docs/_build/html
 	@$(PYTHON) tools/venv.py --extras dev,docs
