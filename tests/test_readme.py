@@ -3,8 +3,6 @@
 import doctest
 import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
