@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bures.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from bures import data
+    from bures import data, testing
     from bures.feature_maps import LinearMap, NystroemMap, RandomFourierMap
     from bures.losses import BuresLoss, CKBLoss, CKWLoss, ClassMeansLoss, KernelBuresLoss, MMDLoss
     from bures.metrics import (
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         mmd,
     )
     from bures.moments import ConditionalMoments, MomentDistance
+    from bures.testing import ShiftTest, conditional_test, marginal_test
 
 __all__ = [
     "BuresLoss",
@@ -40,21 +41,26 @@ __all__ = [
     "MomentDistance",
     "NystroemMap",
     "RandomFourierMap",
+    "ShiftTest",
     "bures",
     "bures_covariance",
     "ckb",
     "ckw",
+    "conditional_test",
     "data",
     "explain",
     "kernel_bures",
+    "marginal_test",
     "mmd",
+    "testing",
 ]
 
 __version__ = "0.1.0"
 
-_HOMES = {name: "bures.losses" if name.endswith("Loss") else "bures.metrics" for name in __all__ if name != "data"}
-_HOMES["data"] = "bures.data"
+_HOMES = {name: "bures.losses" if name.endswith("Loss") else "bures.metrics" for name in __all__}
+_HOMES |= {"data": "bures.data", "testing": "bures.testing"}
 _HOMES |= dict.fromkeys(("LinearMap", "NystroemMap", "RandomFourierMap"), "bures.feature_maps")
 _HOMES |= dict.fromkeys(("ConditionalMoments", "MomentDistance"), "bures.moments")
+_HOMES |= dict.fromkeys(("ShiftTest", "conditional_test", "marginal_test"), "bures.testing")
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,290 @@
+"""Level and power of the two-sample tests on simulated data, beside other tests: `python -m benchmarks.power`.
+
+The level is the rejection rate without a shift, over 1000 data sets; power is the rejection rate against the size of
+a shift. Both are written as manifests. The other tests are a classifier two-sample test (scikit-learn) and, where
+`--alibi-python` names an interpreter that has alibi-detect, its ContextMMDDrift, run there in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import binom
+
+import bures
+from bures.data import GaussianClasses
+from bures.files import write_json
+from bures.provenance import hardware, versions
+from bures.testing import out_of_fold_labels
+
+N = 60
+DIMENSION = 5
+LEVEL = 0.05
+PERMUTATIONS = 99
+OUTPUT = Path(__file__).parent.parent / "results" / "testing"
+
+EVEN = np.full(3, 1 / 3)
+MEANS = 1.2 * np.eye(3, DIMENSION)
+COVARIANCES = np.stack([np.eye(DIMENSION)] * 3)
+SHIFTS = {
+    "mean": np.array([0.0, 0.2, 0.4, 0.6, 0.8]),
+    "variance": np.array([0.0, 0.15, 0.3, 0.45, 0.6]),
+    "swapped classes": np.array([0.0, 0.1, 0.2, 0.3, 0.4]),
+    "one class": np.array([0.0, 0.3, 0.6, 0.9, 1.2]),
+    "label shift only": np.array([0.0, 0.1, 0.2, 0.3, 0.4]),
+}
+STRENGTH_LABELS = {
+    "mean": "shift of every class mean along one axis (standard deviations)",
+    "variance": "relative increase of the standard deviation of every class",
+    "swapped classes": "share of two classes that has changed places",
+    "one class": "shift of one class mean along one axis (standard deviations)",
+    "label shift only": "frequency moved from the first class to the third",
+}
+
+
+def draw_pair(shift: str, strength: float, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """A source and a target that differ by a shift of known kind and size."""
+    frequencies_s, frequencies_t, means, covariances = EVEN, EVEN, MEANS.copy(), COVARIANCES.copy()
+    if shift == "mean":
+        means[:, -1] += strength
+    elif shift == "variance":
+        covariances *= (1 + strength) ** 2
+    elif shift == "one class":
+        means[0, -1] += strength
+    elif shift == "label shift only":
+        frequencies_s = EVEN + strength / 2 * np.array([1.0, 0.0, -1.0])
+        frequencies_t = EVEN - strength / 2 * np.array([1.0, 0.0, -1.0])
+    xs, ys = GaussianClasses(frequencies_s, MEANS, COVARIANCES).sample(N, rng)
+    xt, yt = GaussianClasses(frequencies_t, means, covariances).sample(N, rng)
+    if shift == "swapped classes":
+        changes = rng.random(N) < strength
+        yt = np.where(changes & (yt < 2), 1 - yt, yt)
+    return xs, ys, xt, yt
+
+
+def classifier_two_sample_test(xs: np.ndarray, ys: np.ndarray, xt: np.ndarray, yt: np.ndarray, seed: int) -> float:
+    """p-value of a classifier of domains, given features and classes, on the half it was not trained on."""
+    from sklearn.svm import SVC
+
+    x = np.hstack([np.vstack([xs, xt]), np.eye(3)[np.concatenate([ys, yt])]])
+    domain = np.repeat([0, 1], [len(xs), len(xt)])
+    order = np.random.default_rng(seed).permutation(len(x))
+    train, test = order[: len(x) // 2], order[len(x) // 2 :]
+    right = int((SVC().fit(x[train], domain[train]).predict(x[test]) == domain[test]).sum())
+    return float(binom.sf(right - 1, len(test), 0.5))
+
+
+def conditional(**options) -> Callable[..., float]:
+    def p_value(xs, ys, xt, yt, seed):
+        return bures.conditional_test(
+            xs, ys, xt, yt, n_permutations=PERMUTATIONS, seed=seed, per_class=False, **options
+        ).p_value
+
+    return p_value
+
+
+def marginal(**options) -> Callable[..., float]:
+    def p_value(xs, _ys, xt, _yt, seed):
+        return bures.marginal_test(xs, xt, n_permutations=PERMUTATIONS, seed=seed, **options).p_value
+
+    return p_value
+
+
+def with_predictions(xs, ys, xt, _yt, seed) -> float:
+    """The right way without target labels: predictions out of fold in both domains."""
+    return conditional()(xs, *_predicted(xs, ys, xt, seed), seed)
+
+
+def _predicted(xs, ys, xt, seed):
+    source, target = out_of_fold_labels(xs, ys, xt, seed=seed)
+    return source, xt, target
+
+
+def mixed_labels(xs, ys, xt, _yt, seed) -> float:
+    """The wrong way, which the library refuses where it can: true source labels against predicted target labels."""
+    target = out_of_fold_labels(xs, ys, xt, seed=seed).target
+    return conditional()(xs, ys, xt, np.asarray(target), seed)
+
+
+LEVELS: dict[str, tuple[Callable[..., float], str]] = {
+    "ckw": (conditional(), "mean"),
+    "ckb": (conditional(statistic="ckb"), "mean"),
+    "ckw, label shift": (conditional(), "label shift only"),
+    "ckw, 24 Nyström features": (conditional(n_features=24), "mean"),
+    "ckw, aggregated bandwidths": (conditional(bandwidth="aggregate"), "mean"),
+    "ckw, labels predicted out of fold": (with_predictions, "mean"),
+    "mmd": (marginal(), "mean"),
+    "kernel Bures": (marginal(statistic="kernel-bures"), "mean"),
+    "ckw, true against predicted labels (refused)": (mixed_labels, "mean"),
+}
+POWERS: dict[str, Callable[..., float]] = {
+    "ckw": conditional(),
+    "ckb": conditional(statistic="ckb"),
+    "ckw, aggregated bandwidths": conditional(bandwidth="aggregate"),
+    "mmd (marginal)": marginal(),
+    "classifier two-sample test": classifier_two_sample_test,
+}
+
+
+def rejection_interval(n: int) -> tuple[float, float]:
+    """Where a rejection rate over n data sets lies with probability 99 % if the level is what it should be."""
+    return float(binom.ppf(0.005, n, LEVEL)) / n, float(binom.ppf(0.995, n, LEVEL)) / n
+
+
+def measure_levels(n_sets: int, seed: int) -> dict:
+    interval = rejection_interval(n_sets)
+    results = {}
+    for number, (name, (test, shift)) in enumerate(LEVELS.items()):
+        strength = 0.4 if shift == "label shift only" else 0.0
+        rejected = 0
+        for repetition in range(n_sets):
+            rng = np.random.default_rng([seed, number, repetition])
+            rejected += test(*draw_pair(shift, strength, rng), repetition) <= LEVEL
+        rate = float(rejected) / n_sets
+        results[name] = {"rejection_rate": rate, "within_interval": bool(interval[0] <= rate <= interval[1])}
+        print(f"{name}: {rate:.3f}", flush=True)
+    return {"interval_99": list(interval), "tests": results}
+
+
+def measure_powers(n_sets: int, n_sets_alibi: int, seed: int, alibi_python: str | None) -> dict:
+    results: dict[str, dict] = {}
+    for shift, strengths in SHIFTS.items():
+        rates: dict[str, list[float]] = {name: [] for name in POWERS}
+        for strength in strengths:
+            pairs = [
+                draw_pair(shift, strength, np.random.default_rng([seed, round(1000 * strength), repetition]))
+                for repetition in range(n_sets)
+            ]
+            for name, test in POWERS.items():
+                p_values = [test(*pair, repetition) for repetition, pair in enumerate(pairs)]
+                rates[name].append(float(np.mean(np.array(p_values) <= LEVEL)))
+            if alibi_python is not None:
+                p_values = alibi_p_values(alibi_python, pairs[:n_sets_alibi])
+                rates.setdefault("alibi-detect ContextMMD", []).append(float(np.mean(np.array(p_values) <= LEVEL)))
+            print(shift, strength, {name: values[-1] for name, values in rates.items()}, flush=True)
+        results[shift] = {"strength": strengths.tolist(), "label": STRENGTH_LABELS[shift], "power": rates}
+    return results
+
+
+ALIBI_WORKER = """
+import sys, numpy as np
+from alibi_detect.cd import ContextMMDDrift
+data = np.load(sys.argv[1])
+p_values = []
+for xs, ys, xt, yt in zip(data["xs"], data["ys"], data["xt"], data["yt"]):
+    eye = np.eye(3, dtype=np.float32)
+    detector = ContextMMDDrift(
+        xs.astype(np.float32), eye[ys], p_val=0.05, backend="pytorch", n_permutations=int(sys.argv[2]), verbose=False
+    )
+    p_values.append(detector.predict(xt.astype(np.float32), eye[yt])["data"]["p_val"])
+np.save(sys.argv[3], np.array(p_values))
+"""
+
+
+def alibi_p_values(python: str, pairs: list[tuple[np.ndarray, ...]]) -> np.ndarray:
+    """p-values of ContextMMDDrift, classes given as a one-hot context, from an interpreter of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        data, result = Path(folder, "pairs.npz"), Path(folder, "p.npy")
+        stacked = [np.stack(part) for part in zip(*pairs, strict=True)]
+        np.savez(data, **dict(zip(("xs", "ys", "xt", "yt"), stacked, strict=True)))
+        command = [python, "-W", "ignore", "-c", ALIBI_WORKER, str(data), str(PERMUTATIONS), str(result)]
+        subprocess.run(command, check=True, capture_output=True, env={"OMP_NUM_THREADS": "1"})
+        return np.load(result)
+
+
+def alibi_version(python: str) -> str:
+    code = "from importlib.metadata import version; print(version('alibi-detect'))"
+    return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def draw_figure(results: dict, path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    colours = {
+        "ckw": ("#b2182b", "-"),
+        "ckw, aggregated bandwidths": ("#b2182b", "--"),
+        "ckb": ("#ef8a62", "-"),
+        "mmd (marginal)": ("#67a9cf", "-"),
+        "classifier two-sample test": ("#2166ac", "-"),
+        "alibi-detect ContextMMD": ("#1b7837", "-"),
+    }
+    figure, axes = plt.subplots(2, 3, figsize=(13, 7.4), layout="constrained", sharey=True)
+    for ax, (shift, result) in zip(axes.flat, results.items(), strict=False):
+        for name, power in result["power"].items():
+            colour, style = colours[name]
+            ax.plot(result["strength"], power, style, color=colour, marker="o", markersize=3.5, label=name)
+        ax.axhline(LEVEL, color="#636363", linewidth=0.8, linestyle=":")
+        ax.set(title=shift, xlabel=result["label"], ylim=(0, 1.02))
+        ax.xaxis.label.set_fontsize(8)
+        ax.spines[["top", "right"]].set_visible(False)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("share of data sets with a finding")
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    axes.flat[-1].axis("off")
+    axes.flat[-1].legend(handles, labels, loc="center", frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def write_manifest(path: Path, arguments: argparse.Namespace, settings: dict, results: dict, seconds: float) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    options = [arguments.study, "--n-sets", str(arguments.n_sets), "--seed", str(arguments.seed)]
+    manifest = {
+        "command": " ".join(["python -m benchmarks.power", *options]),
+        "versions": versions(),
+        "hardware": hardware(),
+        "seed": arguments.seed,
+        "settings": {
+            "n_source": N,
+            "n_target": N,
+            "dimension": DIMENSION,
+            "n_permutations": PERMUTATIONS,
+            "level": LEVEL,
+            **settings,
+        },
+        "seconds": round(seconds),
+        "results": results,
+    }
+    print(f"Written: {write_json(path, manifest).name}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("study", choices=("level", "power", "figure"))
+    parser.add_argument("--n-sets", type=int, default=1000, help="simulated data sets for each rate")
+    parser.add_argument("--n-sets-alibi", type=int, default=50, help="the same for alibi-detect, which is slower")
+    parser.add_argument("--alibi-python", help="an interpreter that has alibi-detect")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the manifests")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore", bures.MissingClassWarning)
+    start = time.perf_counter()
+    if arguments.study == "level":
+        results = measure_levels(arguments.n_sets, arguments.seed)
+        settings = {"n_data_sets": arguments.n_sets}
+        write_manifest(arguments.output / "level.json", arguments, settings, results, time.perf_counter() - start)
+    elif arguments.study == "power":
+        results = measure_powers(arguments.n_sets, arguments.n_sets_alibi, arguments.seed, arguments.alibi_python)
+        settings = {"n_data_sets": arguments.n_sets}
+        if arguments.alibi_python is not None:
+            settings |= {
+                "alibi_detect_version": alibi_version(arguments.alibi_python),
+                "alibi_detect_n_data_sets": arguments.n_sets_alibi,
+            }
+        write_manifest(arguments.output / "power.json", arguments, settings, results, time.perf_counter() - start)
+    else:
+        results = json.loads((arguments.output / "power.json").read_text(encoding="utf-8"))["results"]
+        draw_figure(results, Path(__file__).parent.parent / "docs" / "images" / "power.png")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
