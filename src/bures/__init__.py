@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         mmd,
     )
     from bures.moments import ConditionalMoments, MomentDistance
+    from bures.shift import ShiftReport, shift_report
     from bures.testing import ShiftTest, conditional_test, marginal_test
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "MomentDistance",
     "NystroemMap",
     "RandomFourierMap",
+    "ShiftReport",
     "ShiftTest",
     "bures",
     "bures_covariance",
@@ -52,6 +54,7 @@ __all__ = [
     "kernel_bures",
     "marginal_test",
     "mmd",
+    "shift_report",
     "testing",
 ]
 
@@ -62,5 +65,6 @@ _HOMES |= {"data": "bures.data", "testing": "bures.testing"}
 _HOMES |= dict.fromkeys(("LinearMap", "NystroemMap", "RandomFourierMap"), "bures.feature_maps")
 _HOMES |= dict.fromkeys(("ConditionalMoments", "MomentDistance"), "bures.moments")
 _HOMES |= dict.fromkeys(("ShiftTest", "conditional_test", "marginal_test"), "bures.testing")
+_HOMES |= dict.fromkeys(("ShiftReport", "shift_report"), "bures.shift")
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

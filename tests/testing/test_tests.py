@@ -109,7 +109,7 @@ def test_the_plot_shows_the_null_sample_and_the_observed_value():
 )
 def test_strong_shifts_are_found(options, target):
     xs, ys, xt, yt = same(60, 60, seed=1)
-    xt, yt = (xt + [0, 0, 1.5], yt) if target == "moved" else (xt, 1 - yt)
+    xt, yt = (xt + np.array([0, 0, 1.5]), yt) if target == "moved" else (xt, 1 - yt)
     assert bures.conditional_test(xs, ys, xt, yt, n_permutations=99, **options).p_value == 0.01
 
 
@@ -260,11 +260,11 @@ def test_exactly_enough_permutations_can_reject():
 def test_labels_that_cannot_be_permuted_within_are_refused_with_a_way_out():
     xs, ys, xt, yt = same()
     soft_s, soft_t = np.eye(2)[ys] * 0.8 + 0.1, np.eye(2)[yt] * 0.8 + 0.1
-    with pytest.raises(ValueError, match="ys holds class probabilities.*conditioning='hard'"):
+    with pytest.raises(ValueError, match=r"ys holds class probabilities.*conditioning='hard'"):
         bures.conditional_test(xs, soft_s, xt, soft_t)
     hard = bures.conditional_test(xs, soft_s, xt, soft_t, conditioning="hard", n_permutations=19)
     assert hard.statistic == pytest.approx(bures.ckw(xs, ys, xt, yt))
-    with pytest.raises(ValueError, match="ys is continuous.*Cut it into intervals"):
+    with pytest.raises(ValueError, match=r"ys is continuous.*Cut it into intervals"):
         bures.conditional_test(xs, xs[:, 0], xt, xt[:, 0], conditioning="continuous")
     with pytest.raises(ValueError, match=r"yt is None.*out_of_fold_labels.*marginal_test"):
         bures.conditional_test(xs, ys, xt, None)
