@@ -19,6 +19,8 @@ from bures.cli.export import export
 from bures.cli.features import features
 from bures.cli.methods import methods
 from bures.cli.predict import predict
+from bures.cli.shift import shift
+from bures.cli.test import two_sample_test
 from bures.training import TrainingError
 
 __all__ = ["app", "main"]
@@ -37,6 +39,8 @@ app.command()(predict)
 app.command()(evaluate)
 app.command()(export)
 app.command()(distance)
+app.command("test")(two_sample_test)
+app.command()(shift)
 app.command()(doctor)
 app.command()(methods)
 app.add_typer(features, name="features")
