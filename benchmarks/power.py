@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import binom
@@ -51,7 +52,7 @@ STRENGTH_LABELS = {
 }
 
 
-def draw_pair(shift: str, strength: float, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+def draw_pair(shift: str, strength: float, rng: np.random.Generator, n: int = N) -> tuple[np.ndarray, ...]:
     """A source and a target that differ by a shift of known kind and size."""
     frequencies_s, frequencies_t, means, covariances = EVEN, EVEN, MEANS.copy(), COVARIANCES.copy()
     if shift == "mean":
@@ -63,10 +64,10 @@ def draw_pair(shift: str, strength: float, rng: np.random.Generator) -> tuple[np
     elif shift == "label shift only":
         frequencies_s = EVEN + strength / 2 * np.array([1.0, 0.0, -1.0])
         frequencies_t = EVEN - strength / 2 * np.array([1.0, 0.0, -1.0])
-    xs, ys = GaussianClasses(frequencies_s, MEANS, COVARIANCES).sample(N, rng)
-    xt, yt = GaussianClasses(frequencies_t, means, covariances).sample(N, rng)
+    xs, ys = GaussianClasses(frequencies_s, MEANS, COVARIANCES).sample(n, rng)
+    xt, yt = GaussianClasses(frequencies_t, means, covariances).sample(n, rng)
     if shift == "swapped classes":
-        changes = rng.random(N) < strength
+        changes = rng.random(n) < strength
         yt = np.where(changes & (yt < 2), 1 - yt, yt)
     return xs, ys, xt, yt
 
@@ -99,32 +100,46 @@ def marginal(**options) -> Callable[..., float]:
     return p_value
 
 
-def with_predictions(xs, ys, xt, _yt, seed) -> float:
+def with_predictions(**options) -> Callable[..., float]:
     """The right way without target labels: predictions out of fold in both domains."""
-    return conditional()(xs, *_predicted(xs, ys, xt, seed), seed)
+
+    def p_value(xs, ys, xt, _yt, seed):
+        source, target = out_of_fold_labels(xs, ys, xt, seed=seed)
+        return conditional(**options)(xs, source, xt, target, seed)
+
+    return p_value
 
 
-def _predicted(xs, ys, xt, seed):
-    source, target = out_of_fold_labels(xs, ys, xt, seed=seed)
-    return source, xt, target
-
-
-def mixed_labels(xs, ys, xt, _yt, seed) -> float:
+def mixed_labels(**options) -> Callable[..., float]:
     """The wrong way, which the library refuses where it can: true source labels against predicted target labels."""
-    target = out_of_fold_labels(xs, ys, xt, seed=seed).target
-    return conditional()(xs, ys, xt, np.asarray(target), seed)
+
+    def p_value(xs, ys, xt, _yt, seed):
+        target = out_of_fold_labels(xs, ys, xt, seed=seed).target
+        return conditional(**options)(xs, ys, xt, np.asarray(target), seed)
+
+    return p_value
 
 
-LEVELS: dict[str, tuple[Callable[..., float], str]] = {
-    "ckw": (conditional(), "mean"),
-    "ckb": (conditional(statistic="ckb"), "mean"),
-    "ckw, label shift": (conditional(), "label shift only"),
-    "ckw, 24 Nyström features": (conditional(n_features=24), "mean"),
-    "ckw, aggregated bandwidths": (conditional(bandwidth="aggregate"), "mean"),
-    "ckw, labels predicted out of fold": (with_predictions, "mean"),
-    "mmd": (marginal(), "mean"),
-    "kernel Bures": (marginal(statistic="kernel-bures"), "mean"),
-    "ckw, true against predicted labels (refused)": (mixed_labels, "mean"),
+class LevelStudy(NamedTuple):
+    """A test, and data without a shift in what it compares."""
+
+    test: Callable[..., float]
+    shift: str = "none"
+    strength: float = 0.0
+    n: int = N
+
+
+LEVELS = {
+    "ckw": LevelStudy(conditional()),
+    "ckb": LevelStudy(conditional(statistic="ckb")),
+    "ckw, label shift": LevelStudy(conditional(), "label shift only", 0.4),
+    "ckw, 24 Nyström features": LevelStudy(conditional(n_features=24)),
+    "ckw, aggregated bandwidths": LevelStudy(conditional(bandwidth="aggregate")),
+    "ckw, labels predicted out of fold": LevelStudy(with_predictions()),
+    "mmd": LevelStudy(marginal()),
+    "kernel Bures": LevelStudy(marginal(statistic="kernel-bures")),
+    "ckw, labels predicted out of fold, 120 samples": LevelStudy(with_predictions(n_features=24), n=120),
+    "ckw, true against predicted labels, 120 samples": LevelStudy(mixed_labels(n_features=24), n=120),
 }
 POWERS: dict[str, Callable[..., float]] = {
     "ckw": conditional(),
@@ -140,18 +155,22 @@ def rejection_interval(n: int) -> tuple[float, float]:
     return float(binom.ppf(0.005, n, LEVEL)) / n, float(binom.ppf(0.995, n, LEVEL)) / n
 
 
-def measure_levels(n_sets: int, seed: int) -> dict:
+def measure_levels(n_sets: int, seed: int, known: dict) -> dict:
+    """Rejection rates without a shift; those in ``known`` are not measured again."""
     interval = rejection_interval(n_sets)
     results = {}
-    for number, (name, (test, shift)) in enumerate(LEVELS.items()):
-        strength = 0.4 if shift == "label shift only" else 0.0
-        rejected = 0
-        for repetition in range(n_sets):
-            rng = np.random.default_rng([seed, number, repetition])
-            rejected += test(*draw_pair(shift, strength, rng), repetition) <= LEVEL
-        rate = float(rejected) / n_sets
-        results[name] = {"rejection_rate": rate, "within_interval": bool(interval[0] <= rate <= interval[1])}
-        print(f"{name}: {rate:.3f}", flush=True)
+    for number, (name, study) in enumerate(LEVELS.items()):
+        if name not in known:
+            rejected = 0
+            for repetition in range(n_sets):
+                pair = draw_pair(
+                    study.shift, study.strength, np.random.default_rng([seed, number, repetition]), study.n
+                )
+                rejected += study.test(*pair, repetition) <= LEVEL
+            rate = float(rejected) / n_sets
+            known[name] = {"rejection_rate": rate, "within_interval": bool(interval[0] <= rate <= interval[1])}
+        results[name] = known[name]
+        print(f"{name}: {known[name]['rejection_rate']:.3f}", flush=True)
     return {"interval_99": list(interval), "tests": results}
 
 
@@ -235,6 +254,16 @@ def draw_figure(results: dict, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def _known_levels(arguments: argparse.Namespace) -> dict:
+    """Rates of an earlier run with the same seed and number of data sets."""
+    path = arguments.output / "level.json"
+    if not (arguments.resume and path.is_file()):
+        return {}
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    same = (manifest["seed"], manifest["settings"]["n_data_sets"]) == (arguments.seed, arguments.n_sets)
+    return manifest["results"]["tests"] if same else {}
+
+
 def write_manifest(path: Path, arguments: argparse.Namespace, settings: dict, results: dict, seconds: float) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     options = [arguments.study, "--n-sets", str(arguments.n_sets), "--seed", str(arguments.seed)]
@@ -264,12 +293,13 @@ def main() -> None:
     parser.add_argument("--n-sets-alibi", type=int, default=50, help="the same for alibi-detect, which is slower")
     parser.add_argument("--alibi-python", help="an interpreter that has alibi-detect")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--resume", action="store_true", help="keep the levels that were measured already")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the manifests")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", bures.MissingClassWarning)
     start = time.perf_counter()
     if arguments.study == "level":
-        results = measure_levels(arguments.n_sets, arguments.seed)
+        results = measure_levels(arguments.n_sets, arguments.seed, _known_levels(arguments))
         settings = {"n_data_sets": arguments.n_sets}
         write_manifest(arguments.output / "level.json", arguments, settings, results, time.perf_counter() - start)
     elif arguments.study == "power":

@@ -171,7 +171,7 @@ def test_mixing_true_and_predicted_labels_is_an_error_that_says_why():
         ((xs, ys, xt, yt), {"labels": ("true", "predicted")}),
         ((xs, ys, xt, np.eye(2)[yt]), {"conditioning": "hard"}),
     ):
-        with pytest.raises(ValueError, match=r"(?s)true labels.*20 %.*out_of_fold_labels"):
+        with pytest.raises(ValueError, match=r"(?s)true labels.*several times.*out_of_fold_labels"):
             bures.conditional_test(*arguments, n_permutations=19, **options)
     assert bures.conditional_test(xs, predicted_s, xt, predicted_t, n_permutations=19).labels == "predicted"
     assert bures.conditional_test(xs, ys, xt, yt, labels="predicted", n_permutations=19).labels == "predicted"

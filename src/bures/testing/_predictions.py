@@ -18,9 +18,9 @@ __all__ = ["LABELS", "LabelPair", "PredictedLabels", "label_kind", "out_of_fold_
 LABELS = ("true", "predicted")
 
 MIXED = (
-    "true labels on one side and predicted ones on the other reject without any shift (about 20 % of the time at a "
-    "nominal 5 %), because the classifier's errors look like a shift; use predictions made out of fold in both "
-    "domains: ys, yt = bures.testing.out_of_fold_labels(xs, ys, xt)"
+    "true labels on one side and predicted ones on the other reject without any shift, several times as often as the "
+    "level says, because the classifier's errors look like a shift; use predictions made out of fold in both domains: "
+    "ys, yt = bures.testing.out_of_fold_labels(xs, ys, xt)"
 )
 
 
