@@ -111,6 +111,9 @@ def conditional_test(
     This rests on kernel, bandwidth and landmarks knowing nothing of the domains; they are chosen from the pooled
     samples, taken without their order.
 
+    A class by itself is compared by the same statistic without its label part: kernel Bures, plus the squared distance
+    of means for ``"ckw"``; a class with more than 64 samples in both domains, along the 64 leading directions of them.
+
     With predicted labels the question is whether :math:`P(X \mid \hat Y)` is the same. A shift in P(Y) alone changes
     it too where the classifier errs; `shift_report` weights this out.
 

@@ -213,5 +213,6 @@ class ShiftTest:
         axes.axvline(self.statistic, color=colour, linewidth=2, label=f"observed, p = {self.p_value:.3g}")
         axes.set(xlabel=self.statistic_name, ylabel="permutations", yticks=[])
         axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=9)
+        axes.margins(x=0.04, y=0.3)  # room for the legend above the bars
+        axes.legend(loc="upper center", ncols=3, fontsize=8, edgecolor="none", columnspacing=1.2, handlelength=1.4)
         return axes
