@@ -31,6 +31,7 @@ N = 60
 DIMENSION = 5
 LEVEL = 0.05
 PERMUTATIONS = 99
+ALIBI = "alibi-detect ContextMMD"
 OUTPUT = Path(__file__).parent.parent / "results" / "testing"
 
 EVEN = np.full(3, 1 / 3)
@@ -140,11 +141,13 @@ LEVELS = {
     "kernel Bures": LevelStudy(marginal(statistic="kernel-bures")),
     "ckw, labels predicted out of fold, 120 samples": LevelStudy(with_predictions(n_features=24), n=120),
     "ckw, true against predicted labels, 120 samples": LevelStudy(mixed_labels(n_features=24), n=120),
+    "conditional means": LevelStudy(conditional(statistic="means")),
 }
 POWERS: dict[str, Callable[..., float]] = {
     "ckw": conditional(),
     "ckb": conditional(statistic="ckb"),
     "ckw, aggregated bandwidths": conditional(bandwidth="aggregate"),
+    "conditional means": conditional(statistic="means"),
     "mmd (marginal)": marginal(),
     "classifier two-sample test": classifier_two_sample_test,
 }
@@ -174,23 +177,27 @@ def measure_levels(n_sets: int, seed: int, known: dict) -> dict:
     return {"interval_99": list(interval), "tests": results}
 
 
-def measure_powers(n_sets: int, n_sets_alibi: int, seed: int, alibi_python: str | None) -> dict:
+def measure_powers(n_sets: int, n_sets_alibi: int, seed: int, alibi_python: str | None, known: dict) -> dict:
+    """Rejection rates against the size of a shift; tests in ``known`` are not run again."""
     results: dict[str, dict] = {}
     for shift, strengths in SHIFTS.items():
-        rates: dict[str, list[float]] = {name: [] for name in POWERS}
+        rates = known.get(shift, {}).get("power", {})
+        names = [*POWERS, *([ALIBI] if alibi_python is not None or ALIBI in rates else [])]
+        missing = [name for name in names if name not in rates]
         for strength in strengths:
             pairs = [
                 draw_pair(shift, strength, np.random.default_rng([seed, round(1000 * strength), repetition]))
                 for repetition in range(n_sets)
             ]
-            for name, test in POWERS.items():
-                p_values = [test(*pair, repetition) for repetition, pair in enumerate(pairs)]
-                rates[name].append(float(np.mean(np.array(p_values) <= LEVEL)))
-            if alibi_python is not None:
-                p_values = alibi_p_values(alibi_python, pairs[:n_sets_alibi])
-                rates.setdefault("alibi-detect ContextMMD", []).append(float(np.mean(np.array(p_values) <= LEVEL)))
-            print(shift, strength, {name: values[-1] for name, values in rates.items()}, flush=True)
-        results[shift] = {"strength": strengths.tolist(), "label": STRENGTH_LABELS[shift], "power": rates}
+            for name in missing:
+                if name == ALIBI:
+                    p_values = alibi_p_values(alibi_python, pairs[:n_sets_alibi])
+                else:
+                    p_values = [POWERS[name](*pair, repetition) for repetition, pair in enumerate(pairs)]
+                rates.setdefault(name, []).append(float(np.mean(np.array(p_values) <= LEVEL)))
+            print(shift, strength, {name: rates[name][-1] for name in missing}, flush=True)
+        power = {name: rates[name] for name in names}
+        results[shift] = {"strength": strengths.tolist(), "label": STRENGTH_LABELS[shift], "power": power}
     return results
 
 
@@ -253,9 +260,10 @@ def draw_figure(results: dict, path: Path) -> None:
         "ckw": ("#b2182b", "-"),
         "ckw, aggregated bandwidths": ("#b2182b", "--"),
         "ckb": ("#ef8a62", "-"),
+        "conditional means": ("#7b3294", "-"),
         "mmd (marginal)": ("#67a9cf", "-"),
         "classifier two-sample test": ("#2166ac", "-"),
-        "alibi-detect ContextMMD": ("#1b7837", "-"),
+        ALIBI: ("#1b7837", "-"),
     }
     figure, axes = plt.subplots(2, 3, figsize=(13, 7.4), layout="constrained", sharey=True)
     for ax, (shift, result) in zip(axes.flat, results.items(), strict=False):
@@ -275,14 +283,14 @@ def draw_figure(results: dict, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _known_levels(arguments: argparse.Namespace) -> dict:
-    """Rates of an earlier run with the same seed and number of data sets."""
-    path = arguments.output / "level.json"
+def _known(arguments: argparse.Namespace, study: str) -> dict:
+    """The manifest of an earlier run with the same seed and number of data sets, if it is to be completed."""
+    path = arguments.output / f"{study}.json"
     if not (arguments.resume and path.is_file()):
         return {}
     manifest = json.loads(path.read_text(encoding="utf-8"))
     same = (manifest["seed"], manifest["settings"]["n_data_sets"]) == (arguments.seed, arguments.n_sets)
-    return manifest["results"]["tests"] if same else {}
+    return manifest if same else {}
 
 
 def write_manifest(path: Path, arguments: argparse.Namespace, settings: dict, results: dict, seconds: float) -> None:
@@ -316,23 +324,30 @@ def main() -> None:
     parser.add_argument("--n-sets-alibi", type=int, default=50, help="the same for alibi-detect, which is slower")
     parser.add_argument("--alibi-python", help="an interpreter that has alibi-detect")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--resume", action="store_true", help="keep the levels that were measured already")
+    parser.add_argument("--resume", action="store_true", help="keep the rates that were measured already")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the manifests")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", bures.MissingClassWarning)
     start = time.perf_counter()
     if arguments.study == "level":
-        results = measure_levels(arguments.n_sets, arguments.seed, _known_levels(arguments))
+        known = _known(arguments, "level").get("results", {}).get("tests", {})
+        results = measure_levels(arguments.n_sets, arguments.seed, known)
         settings = {"n_data_sets": arguments.n_sets}
         write_manifest(arguments.output / "level.json", arguments, settings, results, time.perf_counter() - start)
     elif arguments.study == "power":
-        results = measure_powers(arguments.n_sets, arguments.n_sets_alibi, arguments.seed, arguments.alibi_python)
+        known = _known(arguments, "power")
+        results = measure_powers(
+            arguments.n_sets, arguments.n_sets_alibi, arguments.seed, arguments.alibi_python, known.get("results", {})
+        )
         settings = {"n_data_sets": arguments.n_sets}
         if arguments.alibi_python is not None:
             settings |= {
                 "alibi_detect_version": alibi_version(arguments.alibi_python),
                 "alibi_detect_n_data_sets": arguments.n_sets_alibi,
             }
+        else:
+            earlier = known.get("settings", {}).items()
+            settings |= {name: value for name, value in earlier if name.startswith("alibi_detect")}
         write_manifest(arguments.output / "power.json", arguments, settings, results, time.perf_counter() - start)
     elif arguments.study == "speed":
         results = measure_speed(arguments.seed)

@@ -24,7 +24,8 @@ def same(n=40, m=30, k=2, d=3, seed=0):
 
 def test_the_statistic_is_the_distance_of_the_library_and_the_p_value_follows_from_the_null_sample():
     pair = bures.data.drifting_class(50, drift=0.5)
-    for name, function in (("ckw", bures.ckw), ("ckb", bures.ckb)):
+    functions = {"ckw": bures.ckw, "ckb": bures.ckb, "means": lambda *pair: bures.ckw(*pair) - bures.ckb(*pair)}
+    for name, function in functions.items():
         result = bures.conditional_test(*pair, statistic=name, n_permutations=99)
         assert result.statistic == pytest.approx(function(*pair), abs=1e-10)
         assert result.p_value == (1 + (result.null >= result.statistic).sum()) / 100
@@ -141,11 +142,12 @@ def test_without_a_shift_in_the_classes_the_rate_is_the_level_whatever_the_frequ
     [
         conditional(),
         conditional(statistic="ckb"),
+        conditional(statistic="means"),
         conditional(n_features=12),
         conditional(bandwidth="aggregate"),
         lambda xs, ys, xt, yt, seed: bures.marginal_test(xs, xt, n_permutations=19, seed=seed).p_value,
     ],
-    ids=["ckw", "ckb", "features", "aggregate", "mmd"],
+    ids=["ckw", "ckb", "means", "features", "aggregate", "mmd"],
 )
 def test_the_level_is_within_the_99_percent_interval_over_1000_data_sets(test, request):
     def draw(seed):
@@ -231,7 +233,7 @@ def test_predictions_keep_strings_and_tensors():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"statistic": "mmd"}, "statistic='mmd' is unknown; accepted are 'ckw', 'ckb'"),
+        ({"statistic": "mmd"}, "statistic='mmd' is unknown; accepted are 'ckw', 'ckb', 'means'"),
         ({"n_permutations": 18}, r"n_permutations=18 can never reject at level=0.05.*1/19 = 0.053; pass at least 19"),
         ({"n_permutations": 50, "level": 0.01}, "pass at least 99"),
         ({"n_permutations": 0}, "n_permutations=0 is not accepted"),

@@ -25,15 +25,16 @@ KNOWN = (OSError, ValueError, TypeError, ImportError, typer.Exit)
 
 
 class Statistic(StrEnum):
-    """Statistics by name: the first two compare P(X|Y), the others P(X)."""
+    """Statistics by name: the first three compare P(X|Y), the others P(X)."""
 
     CKW = "ckw"
     CKB = "ckb"
+    MEANS = "means"
     MMD = "mmd"
     KERNEL_BURES = "kernel-bures"
 
 
-CONDITIONAL = (Statistic.CKW, Statistic.CKB)
+CONDITIONAL = (Statistic.CKW, Statistic.CKB, Statistic.MEANS)
 
 
 def exit_codes_that_mean_something(command: Callable[..., None]) -> Callable[..., None]:
@@ -65,7 +66,8 @@ def two_sample_test(
         typer.Option("--conditional/--marginal", help="Compare P(X|Y), which needs labels, or P(X)."),
     ] = True,
     statistic: Annotated[
-        Statistic | None, typer.Option(help="ckw (default) or ckb with --conditional; mmd (default) or kernel-bures.")
+        Statistic | None,
+        typer.Option(help="ckw (default), ckb or means with --conditional; mmd (default) or kernel-bures."),
     ] = None,
     permutations: Annotated[int, typer.Option(help="Number of permutations.")] = 999,
     level: Annotated[float, typer.Option(help="How often a shift may be found where there is none.")] = 0.05,
@@ -90,7 +92,7 @@ def two_sample_test(
     """
     chosen = statistic or (Statistic.CKW if conditional else Statistic.MMD)
     if (chosen in CONDITIONAL) != conditional:
-        wanted = "ckw or ckb" if conditional else "mmd or kernel-bures"
+        wanted = "ckw, ckb or means" if conditional else "mmd or kernel-bures"
         raise ValueError(f"--statistic {chosen} does not go with this test; accepted is {wanted}")
     if not conditional and (predict or predicted):
         raise ValueError("--predict and --predicted concern labels, and --marginal uses none")

@@ -40,7 +40,7 @@ def shift_report(
     labels: Literal["true", "predicted"] | None = None,
     predicted_s: Array | None = None,
     classifier: Any = None,
-    statistic: Literal["ckw", "ckb"] = "ckw",
+    statistic: Literal["ckw", "ckb", "means"] = "ckw",
     n_permutations: int = 499,
     n_bootstrap: int = 500,
     level: float = 0.05,
@@ -68,7 +68,7 @@ def shift_report(
         its errors must look alike in both domains.
     classifier : scikit-learn classifier, optional
         What predicts where ``yt`` is None. None is a logistic regression.
-    statistic : {"ckw", "ckb"}, optional
+    statistic : {"ckw", "ckb", "means"}, optional
         The distance that the conditional test uses.
     n_permutations, level, seed : optional
         As in `bures.conditional_test`, for all three tests.

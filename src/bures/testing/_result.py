@@ -61,7 +61,7 @@ class ShiftTest:
     ----------
     kind : {"conditional", "marginal"}
         Whether P(X|Y) or P(X) was compared.
-    statistic_name : {"ckw", "ckb", "mmd", "kernel-bures"}
+    statistic_name : {"ckw", "ckb", "means", "mmd", "kernel-bures"}
     statistic : float
         The squared distance; for several bandwidths, the largest of the standardised squared distances.
     p_value : float
