@@ -248,9 +248,12 @@ def alibi_p_values(python: str, pairs: list[tuple[np.ndarray, ...]]) -> np.ndarr
         return np.load(result)
 
 
-def alibi_version(python: str) -> str:
-    code = "from importlib.metadata import version; print(version('alibi-detect'))"
-    return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+def alibi_versions(python: str) -> dict[str, str]:
+    """Versions of alibi-detect, and of what it runs on there."""
+    code = "import json; from importlib.metadata import version as v; print(json.dumps({n: v(n) for n in %r}))"
+    packages = ["alibi-detect", "scikit-learn", "torch", "numpy"]
+    done = subprocess.run([python, "-c", code % packages], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
 
 
 def draw_figure(results: dict, path: Path) -> None:
@@ -293,11 +296,13 @@ def _known(arguments: argparse.Namespace, study: str) -> dict:
     return manifest if same else {}
 
 
-def write_manifest(path: Path, arguments: argparse.Namespace, settings: dict, results: dict, seconds: float) -> None:
+def write_manifest(path: Path, arguments: argparse.Namespace, settings: dict, results: dict) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     options = [arguments.study, "--seed", str(arguments.seed)]
     if "n_data_sets" in settings:
         options += ["--n-sets", str(arguments.n_sets)]
+    if "alibi_detect_n_data_sets" in settings:
+        options += ["--n-sets-alibi", str(settings["alibi_detect_n_data_sets"]), "--alibi-python", "PYTHON"]
     manifest = {
         "command": " ".join(["python -m benchmarks.power", *options]),
         "versions": versions(),
@@ -311,7 +316,6 @@ def write_manifest(path: Path, arguments: argparse.Namespace, settings: dict, re
             "level": LEVEL,
             **settings,
         },
-        "seconds": round(seconds),
         "results": results,
     }
     print(f"Written: {write_json(path, manifest).name}")
@@ -328,12 +332,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the manifests")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", bures.MissingClassWarning)
-    start = time.perf_counter()
     if arguments.study == "level":
         known = _known(arguments, "level").get("results", {}).get("tests", {})
         results = measure_levels(arguments.n_sets, arguments.seed, known)
         settings = {"n_data_sets": arguments.n_sets}
-        write_manifest(arguments.output / "level.json", arguments, settings, results, time.perf_counter() - start)
+        write_manifest(arguments.output / "level.json", arguments, settings, results)
     elif arguments.study == "power":
         known = _known(arguments, "power")
         results = measure_powers(
@@ -342,17 +345,17 @@ def main() -> None:
         settings = {"n_data_sets": arguments.n_sets}
         if arguments.alibi_python is not None:
             settings |= {
-                "alibi_detect_version": alibi_version(arguments.alibi_python),
+                "alibi_detect_versions": alibi_versions(arguments.alibi_python),
                 "alibi_detect_n_data_sets": arguments.n_sets_alibi,
             }
         else:
             earlier = known.get("settings", {}).items()
             settings |= {name: value for name, value in earlier if name.startswith("alibi_detect")}
-        write_manifest(arguments.output / "power.json", arguments, settings, results, time.perf_counter() - start)
+        write_manifest(arguments.output / "power.json", arguments, settings, results)
     elif arguments.study == "speed":
         results = measure_speed(arguments.seed)
         settings = {"n_source": 2000, "n_target": 2000, "dimension": 64, "n_classes": 10, "n_permutations": 999}
-        write_manifest(arguments.output / "speed.json", arguments, settings, results, time.perf_counter() - start)
+        write_manifest(arguments.output / "speed.json", arguments, settings, results)
     else:
         results = json.loads((arguments.output / "power.json").read_text(encoding="utf-8"))["results"]
         draw_figure(results, Path(__file__).parent.parent / "docs" / "images" / "power.png")
