@@ -16,8 +16,8 @@ def information_maximisation(
     r"""Certain and varied predictions of the target: :math:`CE + \lambda_1 Ent - \lambda_d H(\bar p)`.
 
     Krause, Perona and Gomes, "Discriminative clustering by regularized information maximization", NIPS 2010. It aligns
-    nothing, and gives much of what alignment methods claim: a control. Without ``diversity`` both terms have one weight,
-    that of the entropy, as in the publication: the mutual information of samples and predictions.
+    nothing, and gives much of what alignment methods claim: a control. Without ``diversity`` both terms have the weight
+    of the entropy, as in the publication: the mutual information of samples and predictions.
     """
     diversity = entropy if diversity is None else diversity
     return Method("im", prediction_terms(entropy, diversity, entropy_start, ramp))
