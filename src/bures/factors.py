@@ -133,9 +133,12 @@ class LowRankFactor:
         return outer
 
     def apply(self, block: Tensor) -> Tensor:
-        """The product of C^T H D with a block (n, k)."""
+        """The product of C^T H D with a block (..., n, k)."""
+        left, right = self.left.to(block.dtype), self.right.to(block.dtype)
         scaled = self.weights.sqrt().to(block.dtype)[:, None] * block
-        return scaled.addmm(self.left.to(block.dtype), self.right.to(block.dtype).T @ scaled, alpha=-1)
+        if block.ndim > 2:
+            return scaled - left @ (right.T @ scaled)
+        return scaled.addmm(left, right.T @ scaled, alpha=-1)  # one matrix less in memory
 
     def adjoint(self, block: Tensor) -> Tensor:
         """The product of D H C with a block (n, k)."""
