@@ -8,9 +8,9 @@ import torch
 from small_runs import SMALL, adapt, differences, pictures, vectors
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
-from torchvision.transforms.functional import InterpolationMode, rotate
+from turned_digits import turned_digits
 
-from bures.data import Domain, TensorSamples, optdigits
+from bures.data import Domain, TensorSamples
 from bures.methods import Method, OwnStep, OwnTraining, StepReport, make_method, method_names, register
 from bures.methods.cycada import CyCADA
 from bures.networks import build_network
@@ -283,17 +283,6 @@ def test_methods_without_steps_of_their_own_train_with_the_network():
     dann.setup(3, 2)
     assert dann.shared_parameters() == list(dann.parameters())
     assert copy.deepcopy(make_method("cycada")).owns_training
-
-
-def turned_digits():
-    """Digits of 8 x 8 pixels; in the target they are turned, faded and noisy."""
-    generator = torch.Generator().manual_seed(0)
-    everything = optdigits()
-    order = torch.randperm(len(everything), generator=generator)
-    source, rest = everything.take(order[:898]), everything.take(order[898:])
-    images = rotate(rest.samples.tensor.float(), 25.0, interpolation=InterpolationMode.BILINEAR)
-    images = 60 + 0.5 * images + 15 * torch.randn(images.shape, generator=generator)
-    return source, Domain("turned", TensorSamples(images.clamp(0, 255).byte()), rest.class_names, rest.labels)
 
 
 @pytest.mark.slow
