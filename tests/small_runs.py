@@ -69,13 +69,14 @@ SMALL = {"epochs": 2, "hidden": 16, "features": 8, "batch_size": 16}
 
 # What is trained in the tests of resumption: three steps in an epoch, two epochs.
 RECIPES = {
-    "adam": Recipe(method="toy", network="lenet", augment="affine", optimiser="adam", **SMALL),
+    "adam": Recipe(method="toy", network="lenet", augment="affine", consistency=0.3, optimiser="adam", **SMALL),
     "sgd": Recipe(
         method="ckw",
         network="lenet",
         optimiser="sgd",
         schedule="inverse",
         schedule_gamma=0.1,
+        queue=20,
         class_balanced=True,
         joint_forward=True,
         gradient_clip=1.0,

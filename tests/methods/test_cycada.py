@@ -240,6 +240,12 @@ def test_a_loop_of_ones_own_is_told_that_there_is_no_loss():
         make_method("cycada")(None, 0.0)
 
 
+def test_fields_of_a_recipe_without_effect_are_named(tmp_path):
+    chosen = recipe(augment="affine", queue=20, consistency=0.3)
+    with pytest.warns(UserWarning, match=r"own training steps: queue=20 and consistency=0.3 has no effect on it"):
+        adapt(*digits(), chosen, tmp_path / "run")
+
+
 class Offset(OwnTraining):
     """A toy: every other step moves target samples towards the source, the others train the network on the source."""
 

@@ -117,6 +117,12 @@ def test_the_loss_is_the_weighted_sum_of_the_terms_in_the_log(method, train):
     for row in rows:
         total = float(row["cross_entropy"]) + sum(weight * float(row[name]) for name, weight in parts.items())
         assert float(row["loss"]) == pytest.approx(total, rel=1e-5)
+        assert {name: float(row[f"weight_{name}"]) for name in parts} == parts
+
+
+def test_the_log_has_the_weights_that_a_ramp_has_reached(train):
+    rows = rows_of(train(method="ckb", epochs=2, epoch=4, options={"entropy": 0.5, "ramp": 2}).path / "log.csv")
+    assert [float(row["weight_entropy"]) for row in rows] == [0.5 * 3 / 8, 0.5 * 7 / 8]  # of steps 3 and 7 of 8
 
 
 def test_a_term_is_in_the_log_from_the_epoch_in_which_it_starts(train):

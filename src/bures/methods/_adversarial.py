@@ -66,6 +66,8 @@ class AdversarialTerm(Term):
     make the optimiser, and give the optimiser ``method.parameters()``.
     """
 
+    joins_queue = False
+
     discriminator: nn.Module | None
 
     def __init__(self, schedule: Schedule, *, hidden: int, dropout: float) -> None:

@@ -93,7 +93,13 @@ class Schedule:
 
 
 class Term(nn.Module):
-    """One named part of an objective, with its schedule. A subclass computes it from a batch in ``forward``."""
+    """One named part of an objective, with its schedule. A subclass computes it from a batch in ``forward``.
+
+    ``joins_queue`` tells whether the term sees samples of earlier steps too, where a recipe keeps them in a queue. It
+    is for terms that compare domains; those that ask something of each prediction learn nothing from old ones.
+    """
+
+    joins_queue: ClassVar[bool] = True
 
     def __init__(self, name: str, schedule: Schedule) -> None:
         super().__init__()
@@ -212,12 +218,14 @@ class Method(nn.Module):
             assert isinstance(term, Term)
             term.setup(n_features, n_classes)
 
-    def forward(self, batch: Batch, epoch: float, progress: float = 1.0) -> Objective:
+    def forward(self, batch: Batch, epoch: float, progress: float = 1.0, joined: Batch | None = None) -> Objective:
         """The method's part of the objective at a point of training.
 
         The point is counted in epochs, and as the share of the training that is done for schedules that rise over the
-        whole of it; without a share they are at their end.
+        whole of it; without a share they are at their end. ``joined`` is the batch with samples of earlier steps, for
+        the terms that compare domains.
         """
+        joined = batch if joined is None else joined
         values: dict[str, Tensor] = {}
         weights: dict[str, float] = {}
         total = torch.zeros((), device=batch.z_s.device)
@@ -225,7 +233,7 @@ class Method(nn.Module):
             assert isinstance(term, Term)
             weight = term.schedule(epoch, progress)
             if weight > 0:
-                value, contribution = term.weighted(batch, weight)
+                value, contribution = term.weighted(joined if term.joins_queue else batch, weight)
                 values[term.name], weights[term.name] = value, weight
                 total = total + contribution
         return Objective(total, values, weights)

@@ -69,6 +69,8 @@ class OwnTraining(Method):
     of its state must lie in parameters, buffers and optimisers or follow from the number of the step: that is what a
     checkpoint keeps.
 
+    A recipe's ``queue`` and ``consistency`` belong to the steps of the trainer and have no effect here.
+
     `terms` work as those of other methods do, with parameters in the optimiser of the network; it is for `step` to
     compute them.
     """
@@ -88,7 +90,7 @@ class OwnTraining(Method):
         """Parameters for the optimiser of the network: those of the terms."""
         return [parameter for parameter in self.terms.parameters() if parameter.requires_grad]
 
-    def forward(self, batch: Batch, epoch: float, progress: float = 1.0) -> Objective:
+    def forward(self, batch: Batch, epoch: float, progress: float = 1.0, joined: Batch | None = None) -> Objective:
         """Refuse: there is no sum of terms that a loop could add to the cross-entropy."""
         raise TypeError(
             f"method {self.name!r} makes its own training steps and has no loss to add to the source's; "

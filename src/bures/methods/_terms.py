@@ -6,7 +6,7 @@ from torch import Tensor
 
 from bures.methods._method import Batch, Schedule, Term
 
-__all__ = ["DiversityTerm", "EntropyTerm", "prediction_entropies", "prediction_entropy"]
+__all__ = ["DiversityTerm", "EntropyTerm", "prediction_entropies", "prediction_entropy", "prediction_terms"]
 
 
 def prediction_entropies(logits: Tensor) -> Tensor:
@@ -23,6 +23,8 @@ def prediction_entropy(logits: Tensor) -> Tensor:
 class EntropyTerm(Term):
     """The entropy of the target's predictions, as a mean over the batch (the paper's L_Ent divided by m)."""
 
+    joins_queue = False
+
     def __init__(self, weight: float, start: float = 0.0, ramp: float = 0.0) -> None:
         super().__init__("entropy", Schedule(weight, start, ramp))
 
@@ -34,6 +36,8 @@ class EntropyTerm(Term):
 class DiversityTerm(Term):
     """Minus the entropy of the mean prediction: small when all classes are predicted."""
 
+    joins_queue = False
+
     def __init__(self, weight: float, start: float = 0.0, ramp: float = 0.0) -> None:
         super().__init__("diversity", Schedule(weight, start, ramp))
 
@@ -41,3 +45,9 @@ class DiversityTerm(Term):
         """Value of the term, not yet weighted."""
         mean = batch.p_t.mean(dim=0)
         return (mean * mean.clamp_min(1e-30).log()).sum()
+
+
+def prediction_terms(entropy: float, diversity: float, start: float, ramp: float) -> list[Term]:
+    """What methods ask of the target's predictions: to be certain, and where ``diversity`` is positive, varied."""
+    terms: list[Term] = [EntropyTerm(entropy, start, ramp)]
+    return [*terms, DiversityTerm(diversity, start, ramp)] if diversity > 0 else terms

@@ -26,6 +26,8 @@ def bnm(*, weight: float = 1.0, start: float = 0.0, ramp: float = 0.0) -> Method
 class NuclearNormTerm(Term):
     """Minus the nuclear norm of the target's predictions over their number."""
 
+    joins_queue = False
+
     def forward(self, batch: Batch) -> Tensor:
         """Value of the term, not yet weighted."""
         with full_precision(batch.logits_t):

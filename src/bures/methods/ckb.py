@@ -7,7 +7,7 @@ from bures.losses import CKBLoss
 from bures.methods._label_shift import LabelMMDTerm
 from bures.methods._method import ConditionalTerm, Method, Schedule, Term
 from bures.methods._registry import register
-from bures.methods._terms import EntropyTerm
+from bures.methods._terms import prediction_terms
 
 __all__ = ["ckb", "ckb_mmd", "ckb_no_entropy"]
 
@@ -16,6 +16,7 @@ __all__ = ["ckb", "ckb_mmd", "ckb_no_entropy"]
 def ckb(
     *,
     entropy: float = 0.5,
+    diversity: float = 0.0,
     weight: float = 1.0,
     eps: str | float = 1e-2,
     pseudo_labels: str = "soft",
@@ -28,10 +29,11 @@ def ckb(
 
     Luo and Ren, "Conditional Bures Metric for Domain Adaptation", CVPR 2021. Defaults are those of the paper's text,
     :math:`(\lambda_1, \lambda_2) = (0.5, 1)`, :math:`\varepsilon = 10^{-2}`; `start` and `entropy_start` are the epochs
-    from which the terms count, `ramp` the epochs in which they rise.
+    from which the terms count, `ramp` the epochs in which they rise. ``diversity`` weights the term of information
+    maximisation that keeps all classes in the predictions, which is not in the paper.
     """
     alignment = _ckb(weight, eps, pseudo_labels, bandwidth, start, ramp)
-    return Method("ckb", [EntropyTerm(entropy, entropy_start, ramp), alignment])
+    return Method("ckb", [*prediction_terms(entropy, diversity, entropy_start, ramp), alignment])
 
 
 @register("ckb-no-entropy", matches="conditional", paper="Luo and Ren, CVPR 2021", cost="n²d + n³")
@@ -52,6 +54,7 @@ def ckb_no_entropy(
 def ckb_mmd(
     *,
     entropy: float = 0.5,
+    diversity: float = 0.0,
     weight: float = 1.0,
     eps: str | float = 1e-2,
     pseudo_labels: str = "soft",
@@ -68,7 +71,7 @@ def ckb_mmd(
     target, estimated from predictions; without, as in the paper, the target is pressed into those of the source.
     """
     terms = [
-        EntropyTerm(entropy, entropy_start, ramp),
+        *prediction_terms(entropy, diversity, entropy_start, ramp),
         _ckb(weight, eps, pseudo_labels, bandwidth, start, ramp),
         LabelMMDTerm(Schedule(weight, start, ramp), label_shift=label_shift),
     ]

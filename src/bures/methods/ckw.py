@@ -6,7 +6,7 @@ from bures.kernels import Bandwidth
 from bures.losses import CKBLoss, ClassMeansLoss
 from bures.methods._method import ConditionalTerm, Method, Schedule, Term
 from bures.methods._registry import register
-from bures.methods._terms import EntropyTerm
+from bures.methods._terms import prediction_terms
 
 __all__ = ["ckw", "class_means"]
 
@@ -15,6 +15,7 @@ __all__ = ["ckw", "class_means"]
 def ckw(
     *,
     entropy: float = 0.5,
+    diversity: float = 0.0,
     weight: float = 1.0,
     means: float = 1.0,
     eps: str | float = 1e-2,
@@ -32,7 +33,7 @@ def ckw(
     """
     covariance = CKBLoss(eps=eps, pseudo_labels=pseudo_labels, bandwidth=bandwidth)
     terms = [
-        EntropyTerm(entropy, entropy_start, ramp),
+        *prediction_terms(entropy, diversity, entropy_start, ramp),
         ConditionalTerm("ckb", Schedule(weight, start, ramp), covariance),
         _means(weight * means, pseudo_labels, bandwidth, start, ramp),
     ]
@@ -43,6 +44,7 @@ def ckw(
 def class_means(
     *,
     entropy: float = 0.5,
+    diversity: float = 0.0,
     weight: float = 1.0,
     pseudo_labels: str = "soft",
     bandwidth: Bandwidth = "shared",
@@ -52,7 +54,7 @@ def class_means(
 ) -> Method:
     r"""Means of the conditionals without their covariances: a control for `ckw`."""
     means = _means(weight, pseudo_labels, bandwidth, start, ramp)
-    return Method("class-means", [EntropyTerm(entropy, entropy_start, ramp), means])
+    return Method("class-means", [*prediction_terms(entropy, diversity, entropy_start, ramp), means])
 
 
 def _means(weight: float, pseudo_labels: str, bandwidth: Bandwidth, start: float, ramp: float) -> Term:

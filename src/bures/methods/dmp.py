@@ -126,6 +126,8 @@ def _rounding(z: Tensor) -> Tensor:
 class DiscriminationTerm(Term):
     """Centres of source classes that point apart, and target samples near the centre they are predicted for."""
 
+    joins_queue = False
+
     centres: Tensor | None
     seen: Tensor | None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bures.methods._method import Method
 from bures.methods._registry import register
-from bures.methods._terms import DiversityTerm, EntropyTerm
+from bures.methods._terms import prediction_terms
 
 __all__ = ["information_maximisation"]
 
@@ -18,4 +18,4 @@ def information_maximisation(
     Krause, Perona and Gomes, "Discriminative clustering by regularized information maximization", NIPS 2010. It aligns
     nothing, and gives much of what alignment methods claim: a control.
     """
-    return Method("im", [EntropyTerm(entropy, entropy_start, ramp), DiversityTerm(diversity, entropy_start, ramp)])
+    return Method("im", prediction_terms(entropy, diversity, entropy_start, ramp))

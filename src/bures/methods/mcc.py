@@ -30,6 +30,8 @@ def mcc(*, weight: float = 1.0, temperature: float = 2.5, start: float = 0.0, ra
 class ClassConfusionTerm(Term):
     """How much of a class's predicted probability lies on samples that are predicted as other classes too."""
 
+    joins_queue = False
+
     def __init__(self, schedule: Schedule, temperature: float) -> None:
         super().__init__("confusion", schedule)
         self.temperature = check_positive("temperature", temperature)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bures.training._plan import SamplePlan as SamplePlan
     from bures.training._prediction import Predictions as Predictions
     from bures.training._prediction import predict_samples as predict_samples
+    from bures.training._queue import FeatureQueue as FeatureQueue
     from bures.training._recipe import Recipe as Recipe
     from bures.training._recipe import load_recipe as load_recipe
     from bures.training._recipe import recipe_names as recipe_names
@@ -78,6 +79,7 @@ _HOMES = {
     "load_recipe": "bures.training._recipe",
     "recipe_names": "bures.training._recipe",
     "NonFiniteLossError": "bures.training._errors",
+    "FeatureQueue": "bures.training._queue",
     "StepRecord": "bures.training._record",
     "TrainingError": "bures.training._errors",
     "CollapseWarning": "bures.training._errors",

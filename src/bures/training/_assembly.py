@@ -6,16 +6,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bures.data import ImageFiles, TensorSamples
-from bures.data._extraction import CROPPED, WARPED
 from bures.data._samples import Samples
 from bures.networks import Network, build_network, freeze_batchnorm
 from bures.training._augment import AUGMENTATIONS
 from bures.training._inputs import Inputs
 from bures.training._recipe import Recipe
+from bures.training._sizes import network_for, stored_side
 
 __all__ = ["NetworkSpec", "assemble", "fit_samples"]
-
-SMALL_IMAGE = 32  # up to this side images are taken for digits and the like
 
 
 @dataclass(frozen=True)
@@ -131,12 +129,10 @@ def _images_spec(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> Ne
     if recipe.network == "identity":
         raise ValueError("network='identity' takes feature vectors but the samples are images; try 'auto'")
     side, channels = max(shape[-1] for shape in shapes), max(shape[0] for shape in shapes)
-    name = recipe.network
-    if name == "auto":
-        name = "lenet" if (recipe.image_size or side) <= SMALL_IMAGE else "resnet50"
+    name = network_for(recipe.network, recipe.image_size or side)
     small = name == "lenet"
     image_size = recipe.image_size or (side if small else _input_size(name))
-    stored_size = recipe.stored_size or (image_size if small else round(image_size * WARPED / CROPPED))
+    stored_size = recipe.stored_size or stored_side(name, image_size)
     if stored_size < image_size:
         raise ValueError(
             f"stored_size={stored_size} is smaller than the {image_size} pixels the network sees; "

@@ -131,6 +131,7 @@ class Checkpointer(L.Callback):
             "other_optimisers": [optimiser.state_dict() for optimiser in others],
             "schedule": next((config.scheduler.state_dict() for config in trainer.lr_scheduler_configs), None),
             "record": module.record.state_dict(),
+            "queue": {} if module.queue is None else module.queue.state_dict(),
             "recorder": self.recorder.state_dict(),
         }
 
@@ -141,6 +142,8 @@ def restore(trainer: L.Trainer | None, module: AdaptationModule, state: dict[str
     module.network.load_state_dict(state["network"])
     module.method.load_state_dict(state["method"])
     module.record.load_state_dict(state["record"], module.device)
+    if module.queue is not None:
+        module.queue.load_state_dict(state["queue"], module.device)
     if trainer is not None:
         states = [state["optimiser"], *state.get("other_optimisers", ())]
         for optimiser, saved in zip(trainer.optimizers, states, strict=True):

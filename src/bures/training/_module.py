@@ -18,6 +18,7 @@ from bures.training._gather import gather_rows, world_size
 from bures.training._inputs import Inputs
 from bures.training._own_steps import make_own_step, own_optimisers
 from bures.training._plan import derive_seed
+from bures.training._queue import FeatureQueue
 from bures.training._recipe import Recipe
 from bures.training._record import StepRecord
 
@@ -50,6 +51,8 @@ class AdaptationModule(L.LightningModule):
         Steps made so far, over resumptions.
     record : StepRecord
         Means of the terms since the record was last read.
+    queue : FeatureQueue or None
+        Samples of earlier steps, where the recipe wants them.
     """
 
     def __init__(
@@ -60,6 +63,8 @@ class AdaptationModule(L.LightningModule):
         self.steps_per_epoch, self.n_steps = steps_per_epoch, n_steps
         self.steps_done = 0
         self.record = StepRecord()
+        queued = recipe.queue > 0 and method.needs_target and not method.owns_training
+        self.queue = FeatureQueue(recipe.queue) if queued else None
         self._generator: torch.Generator | None = None
         self.automatic_optimization = not method.owns_training
 
@@ -67,13 +72,16 @@ class AdaptationModule(L.LightningModule):
         """The objective of one step; None where the method has made the step by itself."""
         # Random numbers depend on the step alone: dropout and augmentation after a resumption are what they were.
         torch.manual_seed(derive_seed(self.recipe.seed, "step", step.number, self.global_rank))
+        generator = self._step_generator(step.number, step.x_s.device)
         if self.method.owns_training:
-            make_own_step(self, step, self._step_generator(step.number, step.x_s.device))
+            make_own_step(self, step, generator)
             self._look_at_record(step)
             return None
-        batch = self._global_batch(self._forward(step))
+        batch = self._global_batch(self._forward(step, generator))
         cross_entropy = F.cross_entropy(batch.logits_s, batch.y_s, label_smoothing=self.recipe.label_smoothing)
         objective = self._objective(batch, step.number)
+        if self.recipe.consistency > 0 and self.method.needs_target:
+            objective = self._with_consistency(objective, batch, step, generator)
         loss: Tensor = cross_entropy + objective.total
         with torch.no_grad():
             right = (batch.logits_s.argmax(dim=1) == batch.y_s).float().mean()
@@ -91,16 +99,26 @@ class AdaptationModule(L.LightningModule):
             self.record.check_finite()
 
     def _objective(self, batch: Batch, number: int) -> Objective:
+        joined = batch if self.queue is None else self.queue.join(batch)
         try:
-            objective: Objective = self.method(batch, number / self.steps_per_epoch, number / self.n_steps)
+            objective: Objective = self.method(batch, number / self.steps_per_epoch, number / self.n_steps, joined)
         except (ValueError, RuntimeError) as error:  # distances refuse samples that are not finite
             if all(bool(part.isfinite().all()) for part in batch):
                 raise
             raise NonFiniteLossError(number, ("the output of the network",)) from error
         return objective
 
-    def _forward(self, step: Step) -> Batch:
-        generator = self._step_generator(step.number, step.x_s.device)
+    def _with_consistency(
+        self, objective: Objective, batch: Batch, step: Step, generator: torch.Generator
+    ) -> Objective:
+        """The objective with the cross-entropy between the predictions of two views of the target."""
+        _, logits = self.network(self.inputs.training(step.x_t, generator).to(self.dtype))
+        value = F.cross_entropy(self._gather(_at_least_float32(logits)), batch.p_t.detach())
+        weight = self.recipe.consistency
+        values, weights = {**objective.values, "consistency": value}, {**objective.weights, "consistency": weight}
+        return Objective(objective.total + weight * value, values, weights)
+
+    def _forward(self, step: Step, generator: torch.Generator) -> Batch:
         x_s = self.inputs.training(step.x_s, generator).to(self.dtype)
         if not self.method.needs_target:
             z_s, logits_s = self.network(x_s)
@@ -122,11 +140,14 @@ class AdaptationModule(L.LightningModule):
     def _global_batch(self, batch: Batch) -> Batch:
         """The batch of all devices. Losses stay in full precision whatever the network computes in."""
         wide = [part if part.dtype == torch.int64 else _at_least_float32(part) for part in batch]
+        return Batch(*(self._gather(part) for part in wide))
+
+    def _gather(self, part: Tensor) -> Tensor:
+        """The rows of all devices: each has its part of the batch, or nothing where the method needs no target."""
         if world_size() == 1:
-            return Batch(*wide)
-        # Every device has its part of the batch, or nothing at all where the method needs no target.
-        counts = [len(part) for part in torch.empty(self.recipe.batch_size).tensor_split(world_size())]
-        return Batch(*(gather_rows(part, counts if len(part) else [0] * len(counts)) for part in wide))
+            return part
+        counts = [len(rows) for rows in torch.empty(self.recipe.batch_size).tensor_split(world_size())]
+        return gather_rows(part, counts if len(part) else [0] * len(counts))
 
     def check_finite(self) -> None:
         """Raise unless the losses of all steps and the weights they led to are finite; waits for the device."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,14 @@ from bures.methods._own_training import NETWORK
 from bures.networks import Network
 from bures.training._batches import Step
 from bures.training._inputs import Inputs
+from bures.training._recipe import Recipe
 
 if TYPE_CHECKING:
     from bures.training._module import AdaptationModule
 
-__all__ = ["make_own_step", "own_optimisers", "sample_shape"]
+__all__ = ["make_own_step", "own_optimisers", "sample_shape", "warn_of_what_is_ignored"]
+
+IGNORED = ("queue", "consistency")  # fields of a recipe that belong to the steps of the trainer
 
 
 def sample_shape(network: Network, inputs: Inputs, in_features: int | None) -> tuple[int, ...]:
@@ -27,6 +31,17 @@ def sample_shape(network: Network, inputs: Inputs, in_features: int | None) -> t
     if inputs.preprocessing is None or inputs.image_size is None:
         return (in_features or 0,)
     return (inputs.preprocessing.channels, inputs.image_size, inputs.image_size)
+
+
+def warn_of_what_is_ignored(method: Method, recipe: Recipe) -> None:
+    """Say which fields of a recipe have no effect, because the method makes its own steps."""
+    ignored = [f"{name}={getattr(recipe, name)!r}" for name in IGNORED if getattr(recipe, name) > 0]
+    if method.owns_training and ignored:
+        warnings.warn(
+            f"method {method.name!r} makes its own training steps: {' and '.join(ignored)} has no effect on it",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def own_optimisers(method: Method, optimiser: Optimizer) -> list[Optimizer]:

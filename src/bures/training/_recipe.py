@@ -16,6 +16,7 @@ import yaml
 from bures.files import write_text
 from bures.methods import Method, make_method, method_names, method_options
 from bures.training._augment import AUGMENTATIONS
+from bures.training._sizes import network_for, stored_side
 
 __all__ = ["Recipe", "load_recipe", "recipe_names"]
 
@@ -44,6 +45,9 @@ class Recipe:
         a recipe serves several methods.
     label_smoothing : float
         Of the cross-entropy on the source.
+    consistency : float
+        Weight of a further term: predictions of a second view of each target image, changed at random once more, agree
+        with those of the first. It needs an ``augment``, and a method that sees the target.
     network : str
         "lenet", "identity" (feature vectors), a torchvision or timm model, or "auto": by the shape of the samples.
     weights : path, optional
@@ -68,6 +72,9 @@ class Recipe:
         How long to train.
     epoch : {"shorter", "longer"} or int
         An epoch is one pass over the shorter or the longer domain, or this many steps.
+    queue : int
+        Samples of each domain from earlier steps that join the batch in the alignment terms, with their features and
+        predictions of then. For batches that are small beside the number of classes.
     class_balanced : bool
         Draw source samples so that classes are equally frequent.
     augment : str
@@ -103,6 +110,7 @@ class Recipe:
     method: str = "ckb"
     options: Mapping[str, Any] = field(default_factory=dict)
     label_smoothing: float = 0.0
+    consistency: float = 0.0
 
     network: str = "auto"
     weights: str | None = None
@@ -118,6 +126,7 @@ class Recipe:
     batch_size: int = 128
     epochs: int = 20
     epoch: str | int = "shorter"
+    queue: int = 0
     class_balanced: bool = False
     augment: str = "none"
     joint_forward: bool = False
@@ -157,7 +166,12 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name}={value!r} is out of range; accepted is a positive number")
-        for name in ("weight_decay", "momentum", "schedule_gamma", "schedule_power"):
+        if self.consistency > 0 and AUGMENTATIONS[self.augment].changes_nothing:
+            raise ValueError(
+                f"consistency={self.consistency!r} compares two random changes of an image but augment='none' makes "
+                f"none; accepted is 0, or another augment: {', '.join(AUGMENTATIONS)}"
+            )
+        for name in ("consistency", "queue", "weight_decay", "momentum", "schedule_gamma", "schedule_power"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)!r} is out of range; accepted are numbers from 0 up")
         for name in ("epochs", "epoch", "hidden", "features", "image_size", "stored_size"):
@@ -207,7 +221,9 @@ class Recipe:
     @property
     def reading_size(self) -> int | None:
         """Side to which image files are warped when they are read, as far as the recipe alone decides it."""
-        return self.stored_size or self.image_size
+        if self.stored_size is not None or self.image_size is None:
+            return self.stored_size
+        return stored_side(network_for(self.network, self.image_size), self.image_size)
 
     def locate_weights(self, data_root: str | Path | None) -> Recipe:
         """The recipe with a relative path of weights made one below ``data_root``, where the file lies there."""

@@ -52,11 +52,12 @@ class EpochRecorder(L.Callback):
         """Evaluate and write the row of the epoch."""
         assert isinstance(pl_module, AdaptationModule)
         pl_module.check_finite()
-        means = pl_module.record.means()
+        means, weights = pl_module.record.means(), pl_module.record.weights
         pl_module.record.reset()
         evaluation = self.evaluator.evaluate(pl_module.network, self.batchnorm)
         epoch = pl_module.steps_done // pl_module.steps_per_epoch
         row: dict[str, Any] = {"epoch": epoch, "step": pl_module.steps_done, **means}
+        row |= {f"weight_{name}": weight for name, weight in weights.items()}  # those of the epoch's last step
         row |= {"target_accuracy": evaluation.accuracy} if evaluation.accuracy is not None else {}
         row |= {"target_score": evaluation.score, "target_effective_classes": evaluation.effective_classes}
         row |= {"lr": trainer.optimizers[0].param_groups[-1]["lr"], "seconds": round(self._elapsed(), 3)}

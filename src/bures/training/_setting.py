@@ -16,7 +16,7 @@ from bures.training._assembly import NetworkSpec, assemble, fit_samples
 from bures.training._batches import PairData
 from bures.training._evaluation import Evaluator
 from bures.training._inputs import Inputs
-from bures.training._own_steps import sample_shape
+from bures.training._own_steps import sample_shape, warn_of_what_is_ignored
 from bures.training._plan import derive_seed
 from bures.training._recipe import Recipe
 from bures.training._run_folder import checksum
@@ -74,6 +74,7 @@ def prepare(
     if source.labels is None:
         raise ValueError(f"source {source.name!r} is unlabelled; training needs its labels")
     method = recipe.build_method()
+    warn_of_what_is_ignored(method, recipe)
     target = align_classes(source, target, partial=partial)
     evaluation = target if evaluation is None else align_classes(source, evaluation, partial=True)
     if method.trains_on_target:

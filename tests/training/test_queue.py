@@ -1,0 +1,114 @@
+"""Samples of earlier steps in the alignment, and predictions of two views that agree."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small_runs import pictures, vectors
+
+from bures.methods import Batch, make_method
+from bures.training import AdaptationModule, FeatureQueue, Recipe, Step, assemble
+
+
+def batch(seed, n=6, m=5):
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, requires_grad=True)
+
+    y_s = torch.randint(4, (n,), generator=generator)
+    return Batch(normal(n, 3), normal(n, 4), y_s, normal(m, 3), normal(m, 4))
+
+
+def test_a_queue_holds_the_last_samples_of_each_domain_without_their_gradients():
+    queue, steps = FeatureQueue(8), [batch(seed) for seed in range(4)]
+    joined = [queue.join(step) for step in steps]
+    assert [len(part) for part in joined[0]] == [6, 6, 6, 5, 5]
+    for name in Batch._fields:
+        earlier = torch.cat([getattr(steps[2], name), getattr(steps[1], name)])[:8]
+        torch.testing.assert_close(getattr(joined[3], name), torch.cat([getattr(steps[3], name), earlier]))
+    joined[3].z_s.sum().backward()
+    assert steps[3].z_s.grad is not None
+    assert steps[2].z_s.grad is None
+
+
+def test_terms_that_compare_domains_see_the_queue_and_terms_on_predictions_do_not():
+    method, current, queue = make_method("ckw", diversity=0.3), batch(1), FeatureQueue(20)
+    queue.join(batch(0))
+    joined = queue.join(current)
+    values = method(current, 0.0, 1.0, joined).values
+    alone, together = method(current, 0.0).values, method(joined, 0.0).values
+    for name in ("ckb", "means"):
+        torch.testing.assert_close(values[name], together[name])
+        assert not torch.isclose(values[name], alone[name])
+    for name in ("entropy", "diversity"):
+        torch.testing.assert_close(values[name], alone[name])
+
+
+def module_of(source, **changes):
+    recipe = Recipe(method="ckb", hidden=8, features=4, batch_size=16, **changes)
+    _, network, inputs = assemble(recipe, 4, source.samples.shape)
+    return AdaptationModule(network, make_method("ckb"), inputs, recipe, 1, 4)
+
+
+def test_a_training_step_joins_the_samples_of_the_step_before():
+    source, target = vectors(32, seed=1), vectors(32, seed=2, shift=1.0)
+    x_s, x_t, y_s = source.samples.tensor, target.samples.tensor, source.labels
+    module = module_of(source, queue=100, head="linear")
+    network = module.network
+    for number, rows in enumerate((slice(0, 16), slice(16, 32))):
+        loss = module.training_step(Step(number, x_s[rows], y_s[rows], x_t[rows]), 0)
+    (z_s, logits_s), (z_t, logits_t) = network(x_s), network(x_t)
+    order = torch.arange(32).roll(16)
+    expected = F.cross_entropy(logits_s[16:], y_s[16:])
+    objective = make_method("ckb")(Batch(z_s[order], logits_s[order], y_s[order], z_t[order], logits_t[order]), 0.0)
+    entropy = make_method("entropy")(Batch(z_s, logits_s, y_s, z_t[16:], logits_t[16:]), 0.0)
+    torch.testing.assert_close(loss, expected + objective.values["ckb"] + entropy.total)
+
+
+def test_a_queue_survives_a_checkpoint():
+    queue, again = FeatureQueue(8), FeatureQueue(8)
+    queue.join(batch(0))
+    again.load_state_dict(queue.state_dict(), torch.device("cpu"))
+    for kept, expected in zip(again.join(batch(1)), queue.join(batch(1)), strict=True):
+        torch.testing.assert_close(kept, expected)
+
+
+def test_consistency_is_the_cross_entropy_between_two_views():
+    source, target = pictures(16, seed=1), pictures(16, seed=2)
+    module = module_of(source, network="lenet", norm="none", head="linear", augment="affine", consistency=0.7)
+    views = []
+    original = module.inputs.training
+
+    def looked_at(x, generator):
+        views.append(original(x, generator))
+        return views[-1]
+
+    object.__setattr__(module.inputs, "training", looked_at)
+    module.training_step(Step(0, source.samples.tensor, source.labels, target.samples.tensor), 0)
+    assert len(views) == 3
+    assert not torch.equal(views[1], views[2])
+    first, second = (module.network(view).logits.log_softmax(dim=1) for view in views[1:])
+    means = module.record.means()
+    assert means["consistency"] == pytest.approx(-(first.exp() * second).sum(dim=1).mean().item(), rel=1e-5)
+    total = means["cross_entropy"] + 0.5 * means["entropy"] + means["ckb"] + 0.7 * means["consistency"]
+    assert means["loss"] == pytest.approx(total, rel=1e-5)
+
+
+def test_consistency_without_random_changes_is_refused():
+    with pytest.raises(ValueError, match=r"consistency=0.5 compares two random changes .* augment='none'"):
+        Recipe(consistency=0.5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "side"),
+    [
+        ({"network": "resnet50", "image_size": 112}, 128),  # a window of 112 of each picture
+        ({"network": "resnet50", "image_size": 112, "stored_size": 120}, 120),
+        ({"network": "lenet", "image_size": 40}, 40),
+        ({"network": "auto", "image_size": 28}, 28),
+        ({"network": "auto", "image_size": 224}, 256),
+        ({"network": "resnet50"}, None),
+    ],
+)
+def test_images_are_read_at_the_size_that_training_stores(fields, side):
+    assert Recipe(**fields).reading_size == side
