@@ -16,6 +16,7 @@ def information_maximisation(
     r"""Certain and varied predictions of the target: :math:`CE + \lambda_1 Ent - \lambda_d H(\bar p)`.
 
     Krause, Perona and Gomes, "Discriminative clustering by regularized information maximization", NIPS 2010. It aligns
-    nothing, and gives much of what alignment methods claim: a control.
+    nothing, and gives much of what alignment methods claim: a control. The weights are ours, equal as in mutual
+    information, at that of the entropy in `ckb`.
     """
     return Method("im", prediction_terms(entropy, diversity, entropy_start, ramp))
