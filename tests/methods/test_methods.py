@@ -152,9 +152,7 @@ def test_controls_say_what_the_trainer_has_to_do():
 def test_unknown_names_are_answered_with_the_known_ones():
     with pytest.raises(ValueError, match=r"method='dann2' is unknown; accepted are .*'ckb'"):
         make_method("dann2")
-    with pytest.raises(
-        ValueError, match=r"method 'ckb' has no option 'lamda'; accepted are: entropy, diversity, weight"
-    ):
+    with pytest.raises(ValueError, match=r"method 'ckb' has no option 'lamda'; accepted are: entropy, diversity"):
         make_method("ckb", lamda=1.0)
     with pytest.raises(ValueError, match=r"value=-1 is out of range"):
         make_method("ckb", weight=-1)
