@@ -282,6 +282,36 @@ def test_any_method_may_make_its_own_steps(tmp_path, monkeypatch):
     assert set(state["other_optimisers"][0]["state"][0]) == {"momentum_buffer"}
 
 
+class Lone(OwnTraining):
+    """A toy without optimisers of its own."""
+
+    def step(self, at):
+        batch = at.forward(at.x_s, at.x_t)
+        loss = at.cross_entropy(batch.logits_s, batch.y_s)
+        at.update("network", loss)
+        return StepReport({"loss": loss}, {}, (batch.logits_s.argmax(1) == batch.y_s).float().mean())
+
+
+def test_steps_of_ones_own_that_do_what_the_trainer_does_give_the_same_network(tmp_path):
+    if "lone" not in method_names():
+        register("lone")(lambda: Lone("lone"))
+    fields = {**SMALL, "network": "lenet", "augment": "affine", "schedule": "inverse", "schedule_gamma": 0.1}
+    fields |= {"optimiser": "sgd", "label_smoothing": 0.1, "gradient_clip": 0.5, "evaluation_batchnorm": "training"}
+    states = []
+    for name, options in (("lone", {}), ("entropy", {"entropy": 1e-30})):  # both forward both domains
+        adapt(*digits(), Recipe(method=name, options=options, **fields), tmp_path / name)
+        states.append(torch.load(RunFolder(tmp_path / name).checkpoint, weights_only=True)["state"]["network"])
+    for key, value in states[0].items():
+        torch.testing.assert_close(states[1][key], value, rtol=1e-5, atol=1e-6)
+
+
+def test_optimisers_before_the_networks_are_refused():
+    with pytest.raises(
+        RuntimeError, match=r"has no translators yet; call method.prepare\(network, \(C, H, W\)\)"
+    ):
+        make_method("cycada").make_optimisers()
+
+
 def test_methods_without_steps_of_their_own_train_with_the_network():
     plain = Method("plain")
     assert not plain.owns_training

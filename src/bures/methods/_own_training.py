@@ -79,8 +79,8 @@ class OwnTraining(Method):
     optimiser_names: ClassVar[tuple[str, ...]] = ()
 
     def make_optimisers(self) -> dict[str, Optimizer]:
-        """The optimisers, by ``optimiser_names``, each over parameters of its own."""
-        raise NotImplementedError
+        """The optimisers, by ``optimiser_names``, each over parameters of its own; none unless a subclass has some."""
+        return {}
 
     def step(self, at: OwnStep) -> StepReport:
         """Make one training step."""

@@ -135,6 +135,8 @@ class CyCADA(OwnTraining):
 
     def make_optimisers(self) -> dict[str, Optimizer]:
         """One for both translators, one for both discriminators of images."""
+        if not hasattr(self, "to_target"):
+            raise RuntimeError("method 'cycada' has no translators yet; call method.prepare(network, (C, H, W)) first")
         pairs = ((self.to_target, self.to_source), (self.judge_target, self.judge_source))
         return {
             name: Adam([p for part in pair for p in part.parameters()], lr=self.lr, betas=(0.5, 0.999))

@@ -91,8 +91,8 @@ def make_own_step(module: AdaptationModule, step: Step, generator: torch.Generat
 
 
 def _updates(module: AdaptationModule, method: OwnTraining, number: int) -> Callable[..., None]:
-    optimisers = module.optimizers()
-    assert isinstance(optimisers, list)
+    found = module.optimizers()
+    optimisers = found if isinstance(found, list) else [found]  # Lightning gives a single one as it is
     names = (NETWORK, *method.optimiser_names)
 
     def update(name: str, loss: Tensor, rate: float = 1.0) -> None:
