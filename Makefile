@@ -2,6 +2,7 @@
 # Options:  PYTHON=python3.12  the interpreter to build .venv with
 #           WORKERS=8          parallel test processes
 #           BURES_DATA=DIR     real data for the tests that use it; they skip without
+#           BENCH="--full"     options of the benchmarks
 
 WORKERS ?= 2
 BIN := .venv/bin
@@ -11,7 +12,7 @@ ifeq ($(origin PYTHON),undefined)
 PYTHON := $(shell $(BIN)/python -I -S -c pass 2>/dev/null && echo $(BIN)/python || echo python3)
 endif
 
-.PHONY: help demo test test-slow lint format bench docs clean distclean venv
+.PHONY: help demo test test-slow lint format bench results docs clean distclean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -38,8 +39,12 @@ format: venv ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: venv ## measure speed and memory beside other libraries
-	$(BIN)/python -m benchmarks
+# BENCH="--full --publish" measures larger batches, too, and writes benchmarks/results and docs/benchmarks.md.
+bench: venv ## measure speed and memory beside other libraries, into outputs/benchmarks
+	$(BIN)/python -m benchmarks $(BENCH)
+
+results: venv ## bring the tables and figures of README.md and docs/results.md up to date with results/
+	$(BIN)/python tools/results_page.py
 
 docs: ## build the documentation into docs/_build/html
 	@$(PYTHON) tools/venv.py --extras dev,docs

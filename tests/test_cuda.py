@@ -134,6 +134,52 @@ def test_every_option_gives_what_the_cpu_gives_also_after_many_calls(options):
             assert float((value.cpu() - wanted).norm()) <= 1e-3 * float(wanted.norm())
 
 
+def make_large_batch(dtype):
+    """Enough samples for every method of the nuclear norm to go its own way."""
+    generator = torch.Generator().manual_seed(0)
+    xs, xt = torch.randn(200, 16, generator=generator), 1.5 * torch.randn(180, 16, generator=generator)
+    p_t = torch.randn(180, 4, generator=generator).softmax(1)
+    return xs.to(dtype), torch.arange(200) % 4, xt.to(dtype), p_t.to(dtype)
+
+
+@pytest.mark.parametrize("method", ["svd", "gram", "deflation", "polar"])
+def test_every_exact_method_on_the_device_agrees_with_float64(method):
+    expected = value_and_gradients(lambda *batch: bures.ckb(*batch), *make_large_batch(torch.float64))
+    batch = (part.cuda() for part in make_large_batch(torch.float32))
+    found = value_and_gradients(lambda *batch: bures.ckb(*batch, method=method), *batch)
+    assert float(found[0]) == pytest.approx(float(expected[0]), rel=1e-4)
+    share = 3e-2 if method == "svd" else 3e-3  # in float32 small directions of an SVD are noise
+    for value, wanted in zip(found[1:], expected[1:], strict=True):
+        assert float((value.cpu() - wanted).norm()) <= share * float(wanted.norm())
+
+
+def test_the_low_rank_method_on_the_device_is_within_its_bound_and_agrees_with_the_cpu():
+    batch = make_large_batch(torch.float32)
+    options = {"n_permutations": 0, "n_bootstrap": 0}
+    exact = bures.explain(*make_large_batch(torch.float64), **options)
+    quick = bures.explain(*(part.cuda() for part in batch), method="low-rank", **options)
+    assert abs(quick.squared_distance - exact.squared_distance) <= quick.method_error + 1e-5
+    on_cpu = value_and_gradients(lambda *batch: bures.ckb(*batch, method="low-rank"), *batch)
+    on_gpu = value_and_gradients(lambda *batch: bures.ckb(*batch, method="low-rank"), *(part.cuda() for part in batch))
+    for cpu, gpu in zip(on_cpu, on_gpu, strict=True):
+        assert gpu.is_cuda
+        assert float((gpu.cpu() - cpu).norm()) <= 1e-2 * float(cpu.norm())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_many_pairs_in_one_call_agree_with_a_loop_on_the_device(dtype):
+    batches = [tuple(part.cuda() for part in make_batch(dtype)) for _ in range(3)]
+    xs, ys, xt, yt = (torch.stack(parts) for parts in zip(*batches, strict=True))
+    xs = (xs * torch.tensor([1.0, 2.0, 3.0], dtype=dtype, device="cuda")[:, None, None]).requires_grad_()
+    together = bures.ckb(xs, ys, xt, yt)
+    loop = torch.stack([bures.ckb(xs[i], ys[i], xt[i], yt[i]) for i in range(3)])
+    assert together.is_cuda
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-4
+    torch.testing.assert_close(together, loop, rtol=tolerance, atol=tolerance)
+    (one,), (other,) = (torch.autograd.grad(values.sum(), xs) for values in (together, loop))
+    assert float((one - other).norm()) <= 10 * tolerance * float(other.norm())
+
+
 def test_a_replayed_loss_has_its_second_derivative():
     loss = bures.CKBLoss(bandwidth=8.0, method="polar")
     z_s, y_s, z_t, p_t = (part.cuda() for part in make_batch(torch.float64))

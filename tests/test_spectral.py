@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import bures
-from bures.spectral import covariance_fidelity, nuclear_norm, product_nuclear_norm, psd_eigh
+from bures.spectral import covariance_fidelity, nuclear_norm, nuclear_norm_error, product_nuclear_norm, psd_eigh
 
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 
@@ -40,8 +40,10 @@ TOLERANCE = {
     (torch.float32, "gram"): 1e-5,
     (torch.float64, "svd"): 1e-12,
     (torch.float64, "gram"): 1e-7,
+    (torch.float32, "deflation"): 1e-5,
+    (torch.float64, "deflation"): 1e-9,
 }
-each_method = pytest.mark.parametrize("method", ["svd", "gram"])
+each_method = pytest.mark.parametrize("method", ["svd", "gram", "deflation"])
 
 
 @both_dtypes
@@ -81,6 +83,56 @@ def test_the_gram_matrix_holds_small_directions_of_a_float32_matrix():
     leaf = torch.diag(torch.tensor([1.0, 2.0**-20, 2.0**-22])).requires_grad_()
     nuclear_norm(leaf, "gram").backward()
     torch.testing.assert_close(leaf.grad, torch.eye(3), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("decades", [1, 4, 7])
+@pytest.mark.parametrize("shape", [(130, 130), (160, 120), (120, 160)], ids=str)
+def test_deflation_holds_small_directions_as_the_gram_matrix_in_float64_does(shape, decades):
+    spectrum = np.logspace(0, -decades, min(shape))
+    matrix, u, v = matrix_of(spectrum, *shape)
+    leaf = matrix.float().requires_grad_()
+    norm = nuclear_norm(leaf)  # "auto" takes it from this size on
+    norm.backward()
+    assert norm.item() == pytest.approx(spectrum.sum(), rel=1e-6)
+    held = (u.T @ leaf.grad.double() @ v).diagonal()[torch.as_tensor(spectrum > 1e-5)]
+    assert float((held - 1).abs().max()) < 5e-3
+    named = leaf.detach().clone().requires_grad_()
+    nuclear_norm(named, "deflation").backward()
+    assert torch.equal(named.grad, leaf.grad)
+
+
+@both_dtypes
+@pytest.mark.parametrize("decades", [0.5, 3, 12])
+@pytest.mark.parametrize("shape", [(130, 130), (160, 120), (120, 160)], ids=str)
+def test_the_low_rank_norm_is_within_its_bound(shape, decades, dtype):
+    spectrum = np.logspace(0, -decades, min(shape))
+    leaf = matrix_of(spectrum, *shape)[0].to(dtype).requires_grad_()
+    norm = nuclear_norm(leaf, "low-rank")
+    norm.backward()
+    bound = nuclear_norm_error(leaf.detach(), "low-rank")
+    assert abs(norm.item() - spectrum.sum()) <= bound + 1e-5 * spectrum.sum()
+    assert bound < 0.7 * spectrum.sum()
+    # Homogeneous of degree one, so that value and gradient belong to each other; a small rest has fewer digits.
+    digits = {torch.float32: 1e-3, torch.float64: 1e-10}[dtype]
+    assert float((leaf.grad * leaf.detach()).sum()) == pytest.approx(norm.item(), rel=digits)
+    assert nuclear_norm_error(leaf.detach(), "auto") == 0
+
+
+@both_dtypes
+@pytest.mark.parametrize("shape", [(130, 130), (160, 120), (120, 160)], ids=str)
+def test_the_low_rank_norm_of_a_matrix_of_low_rank_is_exact(shape, dtype):
+    """Down to directions of 1e-4 of the largest; elsewhere is a kink, where any contraction is a subgradient."""
+    spectrum = np.logspace(0, -4, 20)
+    matrix, u, v = matrix_of(spectrum, *shape)
+    leaf = matrix.to(dtype).requires_grad_()
+    norm = nuclear_norm(leaf, "low-rank")
+    norm.backward()
+    assert norm.item() == pytest.approx(spectrum.sum(), rel={torch.float32: 1e-5, torch.float64: 1e-12}[dtype])
+    assert nuclear_norm_error(leaf.detach(), "low-rank") == 0
+    polar = leaf.grad.double()
+    within = {torch.float32: 2e-2, torch.float64: 1e-6}[dtype]
+    torch.testing.assert_close(u.T @ polar @ v, torch.eye(20, dtype=torch.float64), rtol=0, atol=within)
+    assert float(torch.linalg.matrix_norm(polar, ord=2)) <= 1 + 1e-3
 
 
 @both_dtypes

@@ -26,7 +26,8 @@ def methods_table() -> str:
     """One row for each method: what it matches, in short, its paper, the cost of a step as a formula, what it needs."""
     lines = ["| method | matches | in short | paper | cost of a step | needs |", "| --- " * 6 + "|"]
     for info in map(method_info, shipped()):
-        needs = "" if info.requires is None else f"`bures[{info.requires}]`"
+        needs = info.samples if info.samples != "any" else ""
+        needs = needs if info.requires is None else f"`bures[{info.requires}]` {needs}".strip()
         cells = [f"`{info.name}`", info.matches, info.summary, info.paper, info.cost, needs]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

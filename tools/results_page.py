@@ -1,18 +1,131 @@
-"""Fill the tables of docs/results.md from the ledgers in results/ and the benchmarks; --check only compares."""
+"""Fill tables and figures of README.md and docs/results.md from the ledgers in results/; --check only compares.
+
+A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<!-- = QUESTION -->`` by a number and
+``<!-- . -->``, never at the beginning of a line, where Markdown would take it for a block of HTML. Questions are
+
+    paper TABLE ROW TASK                    a figure of the paper
+    ours GRID RECIPE METHOD TASK            mean and deviation of our runs; TASK may be "mean"
+    seed GRID RECIPE METHOD TASK NUMBER     the run with this number in the order of accuracy, from 0; -1 is the best
+    trial KEY                               a trial, in results/trials.jsonl
+    trials RECIPE METHOD TASK               mean of trials over their seeds
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import re
+import shlex
 import sys
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
-from bures.experiments import accuracy_table, read_results, to_markdown
+from bures.experiments import (
+    BenchTable,
+    accuracy_matrix,
+    bench_table,
+    load_grid,
+    outcomes,
+    paired_tests,
+    paper_table,
+    rank_figure,
+    rank_methods,
+    read_results,
+    render_table,
+)
 from bures.files import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "docs" / "results.md", ROOT / "README.md")
+sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the package
+
+from benchmarks import scale  # noqa: E402
+from benchmarks.table import markdown_table  # noqa: E402
+
+PAGES = (ROOT / "docs" / "results.md", ROOT / "README.md", ROOT / "docs" / "large_data.md")
+IMAGES = ROOT / "docs" / "images"
+
+CONTROLS = ("source", "source+adabn", "entropy", "im", "class-means", "mcc")
+FAMILY = ("ckb", "ckb+mmd", "ckw")
+SUMMARY = (
+    ("digits", "usps:mnist"),
+    ("digits", "mnist:usps"),
+    ("office10", "mean"),
+    ("office10-alexnet", "mean"),
+    ("office-home", "mean"),
+)
+
+
+@cache
+def results(grid: str) -> list[dict[str, Any]]:
+    """The runs of a grid; none where there is no ledger yet."""
+    path = ROOT / "results" / f"{grid}.jsonl"
+    return read_results(path) if path.is_file() else []
+
+
+@cache
+def table(grid: str) -> BenchTable:
+    return bench_table(load_grid(grid), results(grid))
+
+
+def grid_table(
+    grid: str,
+    *,
+    methods: tuple[str, ...] | None = None,
+    recipes: tuple[str, ...] | None = None,
+    notes: bool = True,
+) -> str:
+    """The rows of a grid that were run, and the names of those that were not."""
+    shown = bench_table(load_grid(grid), results(grid), methods=methods, recipes=recipes).finished()
+    text = render_table(shown)
+    return "\n\n".join([text, *shown.notes]) if notes else text
+
+
+def summary_table() -> str:
+    """The main recipe of every grid: the metric and the controls, and the paper."""
+    heads = [f"{load_grid(grid).title}, {task.replace(':', ' → ')}" for grid, task in SUMMARY]
+    lines = ["| method | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
+    for method in (*CONTROLS, *FAMILY, "target"):
+        cells = [ours(grid, load_grid(grid).stages[0].recipe or "", method, task) for grid, task in SUMMARY]
+        name = f"{method} (upper bound)" if method == "target" else method
+        lines.append("| " + " | ".join([name, *cells]) + " |")
+    for name in ("CKB", "CKB+MMD"):
+        cells = []
+        for grid, task in SUMMARY:
+            printed = load_grid(grid).paper or ""
+            network = paper_table(printed).network
+            cells.append(f"{paper(printed, name, task)} ({network})")
+        lines.append("| " + " | ".join([f"paper: {name}", *cells]) + " |")
+    return "\n".join(lines)
+
+
+def paired_table(grid: str, reference: str) -> str:
+    """Signed-rank tests of a method against those with the same recipe, over tasks."""
+    recipe = load_grid(grid).stages[0].recipe
+    matrix = accuracy_matrix(load_grid(grid), results(grid), recipes=[recipe or "", "shallow"])
+    if reference not in matrix.columns:
+        return f"{reference} was not run yet."
+    lines = ["| method | pairs | difference | wins, ties, losses | p | p (Holm) |", "| --- |" + " ---: |" * 5]
+    for test in paired_tests(matrix, reference):
+        counts = f"{test.wins}, {test.ties}, {test.losses}"
+        cells = [test.method, str(test.n), f"{test.difference:+.1f}", counts, f"{test.p:.2g}", f"{test.p_holm:.2g}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def ranks(grid: str, *, draw: bool) -> str:
+    """The critical-difference diagram of the main recipe and the shallow methods."""
+    recipe = load_grid(grid).stages[0].recipe
+    matrix = accuracy_matrix(load_grid(grid), results(grid), recipes=[recipe or "", "shallow"])
+    try:
+        ranking = rank_methods(matrix)
+    except ValueError:
+        return "Too little was run for a ranking."
+    if draw:
+        rank_figure(ranking, title=load_grid(grid).title).savefig(IMAGES / f"ranks-{grid}.png", dpi=110)
+    return f"![Average ranks on {load_grid(grid).title}](images/ranks-{grid}.png)"
 
 
 def step_table() -> str:
@@ -33,32 +146,110 @@ def step_table() -> str:
     return "\n".join(lines)
 
 
-def tables() -> dict[str, str]:
-    """The tables by name."""
-    found = {"step": step_table()}
-    for name in ("digits", "office10"):
-        found[name] = to_markdown(accuracy_table(read_results(ROOT / "results" / f"{name}.jsonl")))
+def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
+    """What makes the tables, by name."""
+    printed = ("source", "dan", "dann", "kgot", "cdan+e", "etd", "dmp", "ckb", "ckb+mmd")
+    found: dict[str, Callable[[], str]] = {"step": step_table, "summary": summary_table}
+    found["times"] = markdown_table
+    found["moments"] = lambda: scale.moments_table(scale.measured())
+    found["billion"] = lambda: scale.billion_table(scale.measured())
+    for grid in ("digits", "office10", "office10-alexnet", "office10-images", "office-home", "office-home-images"):
+        found[grid] = partial(grid_table, grid)
+        found[f"ranks {grid}"] = partial(ranks, grid, draw=draw)
+        for method in FAMILY:
+            found[f"paired {grid} {method}"] = partial(paired_table, grid, method)
+    found["imageclef"] = partial(grid_table, "imageclef", methods=printed, recipes=("imageclef",))
+    found["digits-short"] = partial(grid_table, "digits", methods=(*CONTROLS, *FAMILY), notes=False)
     return found
 
 
-def filled(text: str) -> str:
-    """A page with every table after its marker brought up to date."""
-    for name, table in tables().items():
-        pattern = rf"(<!-- {name} -->\n)(\n\|[^\n]*(\n\|[^\n]*)*\n)?"
-        text = re.sub(pattern, lambda match, table=table: f"{match[1]}\n{table}\n", text)
-    return text
+def paper(name: str, row: str, task: str) -> str:
+    """A figure of the paper."""
+    (line,) = [line for line in paper_table(name).rows if line.name == row]
+    figure, deviation = (line.mean, None) if task == "mean" else line.values[task]
+    return f"{figure:.1f}" if deviation is None else f"{figure:.1f} ± {deviation:.1f}"
+
+
+def ours(grid: str, recipe: str, method: str, task: str) -> str:
+    """A figure of ours."""
+    rows = [row for row in table(grid).rows if (row.recipe, row.method, row.variant) == (recipe, method, "")]
+    if not rows:
+        raise KeyError(f"{grid} has no row {recipe} {method}")
+    return (rows[0].mean if task == "mean" else rows[0].entries[task]).text()
+
+
+def seed(grid: str, recipe: str, method: str, task: str, number: str) -> str:
+    """One of the seeds, in the order of accuracy."""
+    key = load_grid(grid).task_key(task)
+    found = [run for run in outcomes(results(grid)) if (run.recipe, run.method, run.task) == (recipe, method, key)]
+    return f"{sorted(run.last for run in found)[int(number)]:.1f}"
+
+
+def trial(key: str) -> str:
+    """The accuracy of a trial."""
+    (found,) = [result for result in results("trials") if result["key"] == key]
+    return f"{100 * found['final']['accuracy']:.1f}"
+
+
+def trials(recipe: str, method: str, task: str) -> str:
+    """Mean accuracy of trials over their seeds."""
+    wanted = (recipe, method, task.replace(":", "->"))
+    found = [run for run in results("trials") if (run["recipe_name"], run["method"], run["task"]) == wanted]
+    return f"{100 * mean(run['final']['accuracy'] for run in found):.1f}"
+
+
+QUESTIONS: dict[str, Callable[..., str]] = {
+    "paper": paper, "ours": ours, "seed": seed, "trial": trial, "trials": trials,
+}  # fmt: skip
+
+
+def filled(text: str, *, draw: bool = False) -> str:
+    """A page with everything after its markers brought up to date."""
+    known = tables(draw=draw)
+
+    def fill_table(match: re.Match[str]) -> str:
+        if match[2] not in known:
+            raise ValueError(f"no table is called {match[2]!r}; known are {', '.join(known)}")
+        return f"{match[1]}\n\n{known[match[2]]()}\n\n<!-- end -->"
+
+    def fill_number(match: re.Match[str]) -> str:
+        word, *arguments = shlex.split(match[2])
+        return f"{match[1]}{QUESTIONS[word](*arguments)}<!-- . -->"
+
+    text = re.sub(r"(<!-- table ([^\n]+?) -->)\n.*?<!-- end -->", fill_table, text, flags=re.S)
+    return re.sub(r"(<!-- = (.+?) -->).*?<!-- \. -->", fill_number, text, flags=re.S)
+
+
+def misplaced(text: str) -> list[str]:
+    """Markers of numbers at the beginning of a line."""
+    return re.findall(r"^ *<!-- = .*?-->", text, flags=re.M)
+
+
+def unmarked(text: str) -> list[str]:
+    """Numbers with a decimal point in the text of a page that no marker accounts for."""
+    text = re.sub(r"<!-- table .*?<!-- end -->|<!-- = .*?<!-- \. -->|```.*?```|`[^`]*`", "", text, flags=re.S)
+    return re.findall(r"(?<![\w.])\d+\.\d+(?![\w.]*\d)", text)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 where a page is out of date")
     check = parser.parse_args().check
-    stale = [page for page in PAGES if filled(page.read_text(encoding="utf-8")) != page.read_text(encoding="utf-8")]
-    for page in stale:
-        print(f"{page.name} is out of date" if check else f"updated {page.name}")
-        if not check:
-            write_text(page, filled(page.read_text(encoding="utf-8")))
-    return int(check and bool(stale))
+    stale = False
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        new = filled(text, draw=not check)
+        if new != text:
+            stale = True
+            print(f"{page.name} is out of date" if check else f"updated {page.name}")
+            if not check:
+                write_text(page, new)
+    text = PAGES[0].read_text(encoding="utf-8")
+    faults = [f"the number {number} has no marker" for number in unmarked(text)]
+    faults += [f"a line begins with {marker}" for marker in misplaced(text)]
+    for fault in faults:
+        print(f"{PAGES[0].name}: {fault}")
+    return int(bool(faults) or (check and stale))
 
 
 if __name__ == "__main__":

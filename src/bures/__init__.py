@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         mmd,
     )
     from bures.moments import ConditionalMoments, MomentDistance
+    from bures.running_losses import RunningCKWLoss
 
 __all__ = [
     "BuresLoss",
@@ -40,6 +41,7 @@ __all__ = [
     "MomentDistance",
     "NystroemMap",
     "RandomFourierMap",
+    "RunningCKWLoss",
     "bures",
     "bures_covariance",
     "ckb",
@@ -53,7 +55,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {name: "bures.losses" if name.endswith("Loss") else "bures.metrics" for name in __all__ if name != "data"}
-_HOMES["data"] = "bures.data"
+_HOMES |= {"data": "bures.data", "RunningCKWLoss": "bures.running_losses"}
 _HOMES |= dict.fromkeys(("LinearMap", "NystroemMap", "RandomFourierMap"), "bures.feature_maps")
 _HOMES |= dict.fromkeys(("ConditionalMoments", "MomentDistance"), "bures.moments")
 

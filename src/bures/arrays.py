@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,6 +35,8 @@ __all__ = [
     "describe",
     "full_precision",
     "is_tensor_call",
+    "is_transformed",
+    "is_vmapped",
     "numpy_to_tensor",
     "read_samples",
 ]
@@ -154,12 +157,33 @@ def describe(value: object) -> str:
 def checks_values() -> bool:
     """Whether the values of tensors may be looked at now.
 
-    Looking at a value breaks the graph that ``torch.compile`` traces and is forbidden while a CUDA graph is captured;
-    there, shapes and dtypes are still checked and values are not.
+    Looking at a value breaks the graph that ``torch.compile`` traces, is forbidden while a CUDA graph is captured, and
+    means nothing under ``torch.func.vmap``; there, shapes and dtypes are still checked and values are not.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or is_vmapped():
         return False
-    return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+    return not (_cuda_is_there() and torch.cuda.is_current_stream_capturing())
+
+
+def is_transformed() -> bool:
+    """Whether a transform of ``torch.func`` (grad, vmap, ...) is at work."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def is_vmapped() -> bool:
+    """Whether tensors stand for a batch of themselves under ``torch.func.vmap``."""
+    if not is_transformed():
+        return False
+    # torch has no public name for the question, so it is asked only where there is something to ask about.
+    from torch._C._functorch import TransformType
+    from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+
+    return any(level.key() == TransformType.Vmap for level in retrieve_all_functorch_interpreters())
+
+
+@cache
+def _cuda_is_there() -> bool:
+    return torch.cuda.is_available()
 
 
 def check_finite(name: str, x: Tensor) -> None:
@@ -167,7 +191,7 @@ def check_finite(name: str, x: Tensor) -> None:
     if not checks_values():
         return
     x = x.detach()
-    if bool(torch.isfinite(x.sum())):  # one pass; a sum that overflows is looked at again
+    if math.isfinite(float(x.sum())):  # one pass; a sum that overflows is looked at again
         return
     finite = torch.isfinite(x)
     if bool(finite.all()):
@@ -256,6 +280,6 @@ def as_result(value: Tensor, tensor_call: bool) -> Scalar:
 def full_precision(x: Array) -> AbstractContextManager[Any]:
     """Switch autocast off on the device of ``x``: distances and spectra need float32 at the least."""
     device = x.device.type if isinstance(x, Tensor) else "cpu"
-    if device == "meta":  # not a device to compute on; the checks that follow say so
+    if device == "meta" or not torch.is_autocast_enabled(device):  # meta: the checks that follow say what is wrong
         return nullcontext()
     return torch.autocast(device_type=device, enabled=False)

@@ -19,7 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bures.arrays import check_choice, check_positive, checks_values, constant
+from bures.arrays import check_choice, check_positive, checks_values, constant, is_transformed
 from bures.kernels import Bandwidth, Kernel, evaluate_callable, median, upper_triangle
 from bures.labels import Labels
 
@@ -30,6 +30,8 @@ __all__ = [
     "UnconditionalFactor",
     "bind_label_kernel",
     "check_eps",
+    "invert_lower_",
+    "label_noise",
     "resolve_eps",
 ]
 
@@ -45,6 +47,8 @@ gives at ten classes.
 
 SMALLEST_EPS = 1e-12
 
+SMALL_TRIANGLE = 128  # below, one call costs less than the arithmetic it saves
+
 
 class Factor(Protocol):
     """What the distance needs to know of one domain's labels and weights."""
@@ -54,6 +58,12 @@ class Factor(Protocol):
 
     def apply(self, block: Tensor) -> Tensor:
         """The product of C^T H D with a block (n, k)."""
+
+    def adjoint(self, block: Tensor) -> Tensor:
+        """The product of D H C with a block (n, k)."""
+
+    def rounded(self, dtype: torch.dtype) -> Factor:
+        """The same for blocks of this dtype alone, in no more memory than that needs."""
 
 
 @dataclass(frozen=True)
@@ -73,42 +83,68 @@ class UnconditionalFactor:
         scaled = q * block
         return scaled - q @ (q.T @ scaled)
 
+    def adjoint(self, block: Tensor) -> Tensor:
+        """The product of D H with a block (n, k)."""
+        q = self.weights.sqrt().to(block.dtype)[:, None]
+        return q * (block - q @ (q.T @ block))
+
+    def rounded(self, dtype: torch.dtype) -> UnconditionalFactor:
+        """The factor itself, which is a vector."""
+        return self
+
 
 @dataclass(frozen=True)
 class LowRankFactor:
-    """Hard classes. With F = sqrt(contrast) H D Y (n, K), B and its factor are the identity less a matrix of rank K."""
+    """Hard classes: B and its factor are the identity less a matrix of rank K.
+
+    With F = sqrt(contrast) H D Y (n, K), centring included: q is orthogonal to F, so H and the factor of B are one
+    projection of rank K + 1. All matrices are float64; the products are rounded once, at their use.
+    """
 
     weights: Tensor
-    features: Tensor  # F
-    residual_core: Tensor  # (F^T F + eps I)^-1, so that B = I - F core F^T
-    root_core: Tensor  # the same for C^T, so that C^T = I - F core F^T
+    right: Tensor  # [q, F]
+    left: Tensor  # right times a core, so that C^T H = I - left right^T
+    residual: Tensor  # right times another, so that H B H = I - residual right^T
 
     @classmethod
     def build(cls, weights: Tensor, membership: Tensor, contrast: Tensor, eps: Tensor) -> LowRankFactor:
         """Label side of O(n K^2), in float64."""
         frequency = weights @ membership
-        features = contrast.sqrt() * weights.sqrt()[:, None] * (membership - frequency)
+        q = weights.sqrt()[:, None]
+        features = (membership - frequency) * (contrast.sqrt() * q)
         eye = torch.eye(len(frequency), dtype=frequency.dtype, device=frequency.device)
         regularised = contrast * (torch.diag(frequency) - torch.outer(frequency, frequency)) + eps * eye
         lower = torch.linalg.cholesky_ex(regularised)[0]
         inverse = torch.linalg.solve_triangular(lower, eye, upper=False)
         # With L L^T = F^T F + eps I, a factor of B is I - F L^-T (L + sqrt(eps) I)^-1 F^T: multiply out.
         root = torch.linalg.solve_triangular((lower + eps.sqrt() * eye).T, inverse, upper=True)
-        return cls(weights, features, inverse.T @ inverse, root)
+        return cls(
+            weights,
+            torch.cat([q, features], dim=1),
+            torch.cat([q, features @ root], dim=1),
+            torch.cat([q, features @ (inverse.T @ inverse)], dim=1),
+        )
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
         """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
-        w, scaled = self.weights, self.weights.sqrt()[:, None] * self.features
-        return (torch.diag(w) - torch.outer(w, w) - scaled @ self.residual_core @ scaled.T).to(dtype)
+        q = self.weights.sqrt()[:, None]
+        outer = (-q * self.residual).to(dtype) @ (q * self.right).to(dtype).T
+        outer.diagonal().add_(self.weights.to(dtype))
+        return outer
 
     def apply(self, block: Tensor) -> Tensor:
         """The product of C^T H D with a block (n, k)."""
-        q = self.weights.sqrt()[:, None]
-        # q is orthogonal to F, so centring and the root are one projection of rank K + 1.
-        left = torch.cat([q, self.features @ self.root_core], dim=1).to(block.dtype)
-        right = torch.cat([q, self.features], dim=1).to(block.dtype)
-        scaled = q.to(block.dtype) * block
-        return scaled - left @ (right.T @ scaled)
+        scaled = self.weights.sqrt().to(block.dtype)[:, None] * block
+        return scaled.addmm(self.left.to(block.dtype), self.right.to(block.dtype).T @ scaled, alpha=-1)
+
+    def adjoint(self, block: Tensor) -> Tensor:
+        """The product of D H C with a block (n, k)."""
+        centred = block.addmm(self.right.to(block.dtype), self.left.to(block.dtype).T @ block, alpha=-1)
+        return centred.mul_(self.weights.sqrt().to(block.dtype)[:, None])
+
+    def rounded(self, dtype: torch.dtype) -> LowRankFactor:
+        """The factor itself, which is small."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -122,22 +158,28 @@ class CholeskyFactor:
     product: Tensor
 
     @classmethod
-    def build(cls, weights: Tensor, gram: Tensor, eps: Tensor, *, argument: str) -> CholeskyFactor:
-        """Label side of O(n^3), in float64."""
+    def build(
+        cls, weights: Tensor, gram: Tensor, eps: Tensor, dtype: torch.dtype = torch.float64, *, argument: str
+    ) -> CholeskyFactor:
+        """Label side of O(n^3); the Gram matrix, in float64, is overwritten, and decomposed in ``dtype``."""
         q = weights.sqrt()
-        scaled = q[:, None] * gram * q
-        centred = scaled - torch.outer(q, q @ scaled)
-        centred = centred - torch.outer(centred @ q, q)
-        centred = (centred + centred.T) / 2
-        cholesky, info = torch.linalg.cholesky_ex(centred + eps * torch.eye(len(q), dtype=q.dtype, device=q.device))
+        if is_transformed():  # then any of the three may be a batch of itself: so that the Gram matrix is, too
+            gram = gram + 0 * (q + eps)
+        regularised = gram.mul_(q[:, None]).mul_(q)
+        # H G H = G - q v^T - v q^T with v = G q - (q^T G q / 2) q.
+        v = regularised @ q
+        v = v - (v @ q / 2) * q
+        _subtract_outer_(_subtract_outer_(regularised, q, v), v, q)
+        regularised.diagonal().add_(eps)
+        lower, info = torch.linalg.cholesky_ex(regularised.to(dtype))
         if checks_values() and int(info) != 0:
-            smallest = float(torch.linalg.eigvalsh(centred)[0])
+            smallest = float(torch.linalg.eigvalsh(regularised)[0] - eps)
             raise ValueError(
                 f"the label kernel of {argument} is not positive semi-definite (smallest eigenvalue {smallest:.3g} "
                 f"at eps={float(eps):.3g}); pass another label_kernel"
             )
-        centring = torch.diag(q) - torch.outer(q, weights)  # H D
-        return cls(torch.linalg.solve_triangular(cholesky, eps.sqrt() * centring, upper=False))
+        product, q = invert_lower_(lower).mul_(eps.sqrt()), q.to(dtype)
+        return cls(_subtract_outer_(product, product @ q, q).mul_(q))
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
         """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
@@ -147,6 +189,35 @@ class CholeskyFactor:
     def apply(self, block: Tensor) -> Tensor:
         """The product of C^T H D with a block (n, k)."""
         return self.product.to(block.dtype) @ block
+
+    def adjoint(self, block: Tensor) -> Tensor:
+        """The product of D H C with a block (n, k)."""
+        return self.product.to(block.dtype).T @ block
+
+    def rounded(self, dtype: torch.dtype) -> CholeskyFactor:
+        """The product in this dtype."""
+        return CholeskyFactor(self.product.to(dtype))
+
+
+def invert_lower_(lower: Tensor) -> Tensor:
+    """Invert a lower triangular matrix (..., n, n): on the CPU in its own memory, and by halves, to skip the zeros."""
+    n = lower.shape[-1]
+    if n <= SMALL_TRIANGLE or lower.is_cuda:
+        eye = torch.eye(n, dtype=lower.dtype, device=lower.device)
+        inverse: Tensor = torch.linalg.solve_triangular(lower, eye, upper=False)
+        return inverse if lower.is_cuda else lower.copy_(inverse)
+    half = n // 2
+    first, last = invert_lower_(lower[..., :half, :half]), invert_lower_(lower[..., half:, half:])
+    below = lower[..., half:, :half]
+    below.copy_(last @ (below @ first)).neg_()
+    return lower
+
+
+def _subtract_outer_(matrix: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Subtract a b^T from a matrix, in place."""
+    if is_transformed():  # torch has no rule for batches of the call below
+        return matrix.sub_(torch.outer(a, b))
+    return matrix.addr_(a, b, alpha=-1)
 
 
 @dataclass(frozen=True)
@@ -164,12 +235,18 @@ class LabelKernel:
     argument: str
     numpy_callable: bool
 
-    def factor(self, eps: Tensor) -> Factor:
-        """B and its factor; hard classes under a named kernel take the low-rank path, unless their rank is not low."""
+    def factor(self, eps: Tensor, dtype: torch.dtype = torch.float64) -> Factor:
+        """B and its factor; hard classes under a named kernel take the low-rank path, unless their rank is not low.
+
+        A Cholesky factor of less than float64 loses the condition number of the label kernel, 1 / eps, of its digits.
+        """
         few_classes = self.labels.n_classes is not None and self.labels.n_classes <= len(self.labels)
         if self.labels.kind == "hard" and self.contrast is not None and few_classes:
             return LowRankFactor.build(self.weights, self.labels.membership(), self.contrast, eps)
-        return CholeskyFactor.build(self.weights, self.gram(), eps, argument=self.argument)
+        gram = self.gram()
+        if callable(self.kernel):  # what it returned is the caller's
+            gram = gram.clone()
+        return CholeskyFactor.build(self.weights, gram, eps, dtype, argument=self.argument)
 
     def gram(self, rows: Tensor | None = None) -> Tensor:
         """Kernel values (k, n) between ``rows`` (by default the labels themselves) and the labels, in float64."""
@@ -182,9 +259,12 @@ class LabelKernel:
         if self.kernel == "linear":
             return other @ own.T
         assert self.bandwidth is not None
-        if self.kernel == "gaussian":
-            return torch.exp(-_direct_distances(other, own, 2).square() / self.bandwidth)
-        return torch.exp(-_direct_distances(other, own, 1) / self.bandwidth.sqrt())
+        power = 2 if self.kernel == "gaussian" else 1
+        distances = _direct_distances(other, own, power)
+        if power == 2:
+            distances = distances.mul_(distances)
+        # In place: these matrices are large, and fresh memory costs more than the arithmetic.
+        return distances.div_(self.bandwidth if power == 2 else self.bandwidth.sqrt()).neg_().exp_()
 
 
 def bind_label_kernel(
@@ -222,8 +302,11 @@ def _label_sigma2(labels: Labels, weights: Tensor, bandwidth: Bandwidth, power: 
         mean = 2 * (1 - frequency.square().sum())
         return (mean if power == 2 else mean.square()).clamp_min(tiny ** (1 / 2))
     rows = labels.rows()
-    distances = _direct_distances(rows, rows, power) ** power
-    mean = weights @ distances @ weights
+    if power == 2 and bandwidth == "mean":  # twice the variance
+        mean = 2 * (weights @ (rows - weights @ rows).square().sum(dim=1))
+    else:
+        distances = _direct_distances(rows, rows, power) ** power
+        mean = weights @ distances @ weights
     if bandwidth == "median":
         present = weights > 0
         pairs = upper_triangle(distances[present][:, present])
@@ -231,9 +314,14 @@ def _label_sigma2(labels: Labels, weights: Tensor, bandwidth: Bandwidth, power: 
             middle = median(pairs)
             mean = torch.where(middle > 0, middle, mean)
     # Differences below the rounding of the labels are noise: collapsed predictions count as equal, not as a pattern.
-    noise = 2 * max(labels.resolution, torch.finfo(torch.float64).eps) * rows.abs().amax()
+    noise = label_noise(labels.resolution) * rows.abs().amax()
     sigma2 = mean.clamp_min(noise**power).clamp_min(tiny ** (1 / 2))
     return sigma2 if power == 2 else sigma2.square().clamp_min(tiny)
+
+
+def label_noise(resolution: float) -> float:
+    """Differences of labels up to this share of the largest label are rounding, for labels of this relative spacing."""
+    return 2 * max(resolution, torch.finfo(torch.float64).eps)
 
 
 def _direct_distances(x: Tensor, y: Tensor, p: int) -> Tensor:

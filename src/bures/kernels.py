@@ -233,8 +233,12 @@ def _block_widths(
         rule = (pooled, pooled, pooled)
     # Distances below the rounding of the samples carry no information: equal samples get a flat kernel, not noise.
     rounding = 4 * torch.finfo(a.dtype).eps
-    floor = a.shape[1] * (rounding**2 if exponent == 1 else rounding)
-    return rule[0].clamp_min(floor), rule[1].clamp_min(floor), rule[2].clamp_min(floor)
+    if exponent == 2:
+        floor = constant(a.shape[1] * rounding, a)
+    else:  # squared distances come from matrix products, which round at the size of the samples
+        largest = torch.stack([x.detach().square().sum(dim=1).amax() for x in samples]).amax()
+        floor = a.shape[1] * rounding**2 + 2 * rounding * largest.double()
+    return torch.maximum(rule[0], floor), torch.maximum(rule[1], floor), torch.maximum(rule[2], floor)
 
 
 def source_share(ws: Tensor, wt: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from bures.metrics import bures, kernel_bures, mmd
 from bures.metrics._ckw import mean_term
 from bures.metrics._mmd import ONE_RKHS_RULES
 from bures.metrics._problem import ConditionalProblem, check_options, conditional_problem
+from bures.metrics._small_batch import is_ordinary, small_batch_ckb
 
 __all__ = ["BuresLoss", "CKBLoss", "CKWLoss", "ClassMeansLoss", "KernelBuresLoss", "MMDLoss"]
 
@@ -100,7 +101,7 @@ class _ConditionalLoss(_Loss):
             return self._squared_distance(self._problem(z_s, y_s, z_t, p_t))
 
     def _squared_distance(self, problem: ConditionalProblem) -> Tensor:
-        return problem.terms().squared_distance
+        return problem.squared_distance()
 
     def extra_repr(self) -> str:
         """The options, for ``repr``."""
@@ -182,6 +183,18 @@ class CKBLoss(_ConditionalLoss):
             method=method,
             cuda_graphs=cuda_graphs,
         )
+        self._ordinary = pseudo_labels == "soft" and is_ordinary(self.options)
+
+    def _distance(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
+        if not self._ordinary:
+            return super()._distance(z_s, y_s, z_t, p_t)
+        with full_precision(z_s):
+
+            def reference(a: Tensor, b: Tensor) -> Tensor:
+                return self._problem(a, y_s, b, p_t).terms().squared_distance
+
+            small = small_batch_ckb(z_s, y_s, z_t, p_t, self.options, reference)
+            return self._problem(z_s, y_s, z_t, p_t).squared_distance() if small is None else small
 
 
 class CKWLoss(_ConditionalLoss):

@@ -1,10 +1,15 @@
 """Sweeps: every cell once, a kill costs nothing, a failure costs itself; and the tables made from them."""
 
 import json
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
+from toy_cells import ToyCell, cells, marks, survivors
 
-from bures.experiments import Cell, accuracy_table, read_results, run_sweep, to_markdown
+from bures.experiments import Cell, Ledger, accuracy_table, read_results, run_sweep, to_markdown
 
 # Networks that made two steps predict few classes.
 pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed")
@@ -19,14 +24,14 @@ def cell(method="source", seed=0, **changes):
 def test_finished_cells_are_not_run_again_and_a_cut_line_is(tmp_path):
     ledger = tmp_path / "ledger.jsonl"
     seen = []
-    first = run_sweep([cell(seed=0), cell(seed=1)], ledger, on_result=lambda *outcome: seen.append(outcome[2:]))
-    assert seen == [(1, 2), (2, 2)]
+    first = run_sweep([cell(seed=0), cell(seed=1)], ledger, on_event=lambda event: seen.append(event.what))
+    assert seen == ["started", "finished"] * 2
     assert not first.failures
     lines = ledger.read_text().splitlines()
     ledger.write_text(lines[0] + "\n" + lines[1][: len(lines[1]) // 2])  # killed while the second line was written
     assert [result["seed"] for result in read_results(ledger)] == [0]
-    again = run_sweep([cell(seed=0), cell(seed=1)], ledger, on_result=lambda *outcome: seen.append(outcome[2:]))
-    assert seen[2:] == [(1, 1)]
+    again = run_sweep([cell(seed=0), cell(seed=1)], ledger, on_event=lambda event: seen.append(event.what))
+    assert seen[4:] == ["started", "finished"]
     assert len(read_results(ledger)) == 2
     without_time = [{**result["final"], "seconds": 0} for result in again.results]
     assert without_time == [{**result["final"], "seconds": 0} for result in first.results]
@@ -43,17 +48,103 @@ def test_a_result_says_how_it_came_about(tmp_path):
     (result,) = run_sweep([cell("entropy", 3)], tmp_path / "ledger.jsonl").results
     assert result["command"].startswith("bures adapt --source optdigits --target optdigits --recipe digits-plain")
     assert result["recipe"]["seed"] == result["seed"] == 3
-    assert result["data"]["target"]["counts"] is None
-    assert len(result["epochs"]) == 1
+    assert result["schema"] == 2
+    assert len(result["epochs"]["target_accuracy"]) == 1
+    assert result["seconds"] >= result["final"]["seconds"]
     assert {"versions", "hardware"} <= set(result)
     assert str(tmp_path) not in json.dumps(result)
 
 
-def test_a_ledger_that_is_damaged_inside_is_refused(tmp_path):
+def start(folder, *arguments):
+    script = Path(__file__).parents[1] / "toy_cells.py"
+    command = [sys.executable, str(script), str(folder), str(folder / "ledger.jsonl"), *map(str, arguments)]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+
+def wait_for(condition):
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.05)
+    pytest.fail("it did not happen within a minute")
+
+
+def test_a_sweep_that_was_killed_goes_on_and_repeats_nothing_that_is_finished(tmp_path):
     ledger = tmp_path / "ledger.jsonl"
-    ledger.write_text('{"key": 1\n{"key": 2}\n')
-    with pytest.raises(ValueError, match="damaged in line 1"):
-        read_results(ledger)
+    process = start(tmp_path, 8, 0.2, 2)
+    wait_for(lambda: ledger.is_file() and len(ledger.read_text().splitlines()) >= 3)
+    process.kill()  # SIGKILL
+    process.wait()
+    finished = [result["key"] for result in read_results(ledger)]
+    assert 3 <= len(finished) < 8
+    wait_for(lambda: not survivors(tmp_path))
+    sweep = run_sweep(cells(tmp_path, 8, 0.0), ledger)
+    assert [result["key"] for result in sweep.results] == [f"cell{number:02}" for number in range(8)]
+    assert not list(tmp_path.glob(".*"))  # no claims are left
+    assert {key: count for key, count in marks(tmp_path).items() if key in finished} == dict.fromkeys(finished, 1)
+
+
+def test_two_sweeps_on_one_ledger_share_the_work(tmp_path):
+    sweeps = [start(tmp_path, 12, 0.3, 1) for _ in range(2)]
+    assert [sweep.wait(timeout=120) for sweep in sweeps] == [0, 0]
+    assert marks(tmp_path) == {f"cell{number:02}": 1 for number in range(12)}
+    lines = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
+    assert sorted(line["key"] for line in lines) == [f"cell{number:02}" for number in range(12)]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_another_sweep_gave_up_is_taken_over_in_the_end(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    others = {name: ledger.claim(name) for name in ("cell00", "cell01")}
+    heard = []
+
+    def listen(event):
+        heard.append((event.what, event.cell.key))
+        if event == ("finished", work[-1], ""):
+            others["cell00"].release()
+
+    work = cells(tmp_path, 3, 0.0)
+    sweep = run_sweep(work, ledger.path, on_event=listen)
+    assert [result["key"] for result in sweep.results] == ["cell00", "cell02"]
+    assert [cell.key for cell in sweep.left] == ["cell01"]
+    assert heard[-1] == ("elsewhere", "cell01")
+    others["cell01"].release()
+
+
+def test_a_process_that_dies_takes_only_its_own_cell_with_it(tmp_path):
+    fates = ["finish", "die", "finish", "raise", "finish"]
+    work = [ToyCell(f"cell{number}", str(tmp_path), 0.1, fate) for number, fate in enumerate(fates)]
+    sweep = run_sweep(work, tmp_path / "ledger.jsonl", n_jobs=2)
+    assert [result["key"] for result in sweep.results] == ["cell0", "cell2", "cell4"]
+    assert set(sweep.failures) == {"cell1", "cell3"}
+    assert "its process died" in sweep.logs["cell1"].read_text()
+    log = sweep.logs["cell3"].read_text()
+    assert "toy cell3" in log
+    assert "Traceback" in log
+    assert "ValueError: nothing to be done" in log
+    mended = [ToyCell(f"cell{number}", str(tmp_path)) for number in range(5)]
+    assert not run_sweep(mended, tmp_path / "ledger.jsonl").failures
+    assert not (tmp_path / "ledger.logs").exists()
+
+
+def test_no_more_cells_are_begun_than_asked_for(tmp_path):
+    work = cells(tmp_path, 4, 0.0)
+    first = run_sweep(work, tmp_path / "ledger.jsonl", limit=1)
+    assert [cell.key for cell in first.left] == ["cell01", "cell02", "cell03"]
+    assert run_sweep(work, tmp_path / "ledger.jsonl", minutes=0).left == first.left
+    assert set(marks(tmp_path)) == {"cell00"}
+
+
+@pytest.mark.parametrize("extra", [[], pytest.param([cell("entropy", 1)], marks=pytest.mark.slow, id="a training")])
+def test_a_dask_cluster_is_a_change_of_the_backend(tmp_path, extra):
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with distributed.Client(**options, silence_logs=50):
+        work = [*cells(tmp_path, 4, 0.05), ToyCell("broken", str(tmp_path), fate="raise"), *extra]
+        sweep = run_sweep(work, tmp_path / "ledger.jsonl", n_jobs=2, backend="dask", accelerator="cpu")
+    assert [result["key"] for result in sweep.results] == [each.key for each in work if each.key != "broken"]
+    assert "nothing to be done" in sweep.failures["broken"]
+    assert len(read_results(tmp_path / "ledger.jsonl")) == len(work) - 1
 
 
 def result(method, task, seed, accuracy, **by_policy):

@@ -306,9 +306,7 @@ def test_steps_of_ones_own_that_do_what_the_trainer_does_give_the_same_network(t
 
 
 def test_optimisers_before_the_networks_are_refused():
-    with pytest.raises(
-        RuntimeError, match=r"has no translators yet; call method.prepare\(network, \(C, H, W\)\)"
-    ):
+    with pytest.raises(RuntimeError, match=r"has no translators yet; call method.prepare\(network, \(C, H, W\)\)"):
         make_method("cycada").make_optimisers()
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 import bures
 from bures.cli._progress import leading_process
 from bures.cli.adapt import adapt_command
+from bures.cli.bench import bench
 from bures.cli.distance import distance
 from bures.cli.doctor import doctor
 from bures.cli.evaluate import evaluate
@@ -39,6 +40,7 @@ app.command()(export)
 app.command()(distance)
 app.command()(doctor)
 app.command()(methods)
+app.command()(bench)
 app.add_typer(features, name="features")
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bures.experiments import Comparison
     from bures.training import Run
 
-__all__ = ["adapt_command"]
+__all__ = ["adapt_command", "read_overrides"]
 
 COMPARISON = "adapt.json"  # what was asked for, in a folder of several runs
 
@@ -147,7 +147,7 @@ def adapt_command(
             "precision": precision,
             "seed": seed,
         }
-        changes = {name: value for name, value in fields.items() if value is not None} | _read_overrides(override or [])
+        changes = {name: value for name, value in fields.items() if value is not None} | read_overrides(override or [])
         base = Recipe() if recipe is None else load_recipe(recipe)
         methods = method or [base.method]
         chosen = base.override({"method": methods[0], **changes} if len(methods) == 1 else changes)
@@ -266,7 +266,8 @@ def _title(name: str, run: Run) -> str:
     return name if run.accuracy is None else f"{name}: {100 * run.accuracy:.1f} % of the target right"
 
 
-def _read_overrides(texts: list[str]) -> dict[str, Any]:
+def read_overrides(texts: list[str]) -> dict[str, Any]:
+    """Changes of a recipe from texts FIELD=VALUE."""
     changes = {}
     for text in texts:
         name, sign, value = text.partition("=")

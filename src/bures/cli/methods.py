@@ -20,7 +20,7 @@ NOTES = (
     "and labels P(X, Y) (joint), of features given the label P(X|Y) (conditional); a target label is a prediction. "
     "Methods on predictions ask them to be certain or varied and compare no domains.",
     "Cost of a step beyond the network, up to a constant, for n samples of d features in K classes; h and w are widths "
-    "of discriminators and of image networks, H and W sides of images.",
+    "of discriminators and of image networks, H and W sides of images, D a number of random features.",
     "Use: bures adapt --method NAME --set options.OPTION=VALUE. Options with their defaults: bures methods --json.",
 )
 
@@ -45,7 +45,8 @@ def _described(info: MethodInfo) -> dict[str, Any]:
 
 
 def _cells(info: MethodInfo) -> tuple[str, ...]:
-    needs = "" if info.requires is None else f"bures[{info.requires}]"
+    extra = "" if info.requires is None else f"bures[{info.requires}]"
+    needs = ", ".join(filter(None, (extra, info.samples if info.samples != "any" else "")))
     return info.name, info.matches, info.summary, info.paper, info.cost, needs
 
 

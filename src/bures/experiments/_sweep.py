@@ -2,199 +2,274 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import shutil
-import tempfile
+import os
+import signal
+import threading
+import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import joblib
-import torch
+from joblib.externals.loky.process_executor import BrokenProcessPool
 
-from bures.data import Domain, load_domain
-from bures.data._registry import has_test_part
-from bures.training import Recipe, adapt, load_recipe
+from bures.experiments._ledger import Claim, Ledger
+from bures.training import StoppedBySignal
 
-__all__ = ["Cell", "Sweep", "read_results", "run_sweep"]
+if TYPE_CHECKING:
+    from bures.experiments._cell import RunnableCell
+
+__all__ = ["Event", "InterruptedSweep", "Sweep", "run_sweep"]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run of a sweep.
+class InterruptedSweep(Exception):  # noqa: N818 - not an error
+    """A signal asked for an end; what is finished is in the ledger.
+
+    Attributes
+    ----------
+    number : int
+        The signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}; what is finished is kept")
+        self.number = number
+
+
+class Event(NamedTuple):
+    """What happened to a cell: it "started", "finished", "failed", or was left to another sweep, "elsewhere"."""
+
+    what: str
+    cell: RunnableCell
+    detail: str = ""
+
+
+@dataclass
+class Sweep:
+    """What came of a sweep.
 
     Parameters
     ----------
-    source, target : str
-        Domains, as `bures.data.load_domain` takes them.
-    recipe : str
-        Name of a recipe, or a YAML file.
-    method : str
-        Name of a method.
-    seed : int
-        Seed of the run.
-    changes : mapping, optional
-        Fields of the recipe that differ, as in `Recipe.override`.
-
-    Examples
-    --------
-    >>> from bures.experiments import Cell
-    >>> Cell("usps", "mnist", "paper-code", "ckb", 0, {"epochs": 5}).command
-    'bures adapt --source usps --target mnist --recipe paper-code --method ckb --seed 0 --set epochs=5'
+    results : list of dict
+        Of the cells that are finished, in the order in which they were asked for.
+    failures : dict of str
+        By key, the tracebacks of the cells that failed.
+    logs : dict of Path
+        By key, the files in which these tracebacks lie.
+    left : list of cells
+        Neither finished nor failed: the time was up, the limit was reached, or another sweep works on them.
     """
 
-    source: str
-    target: str
-    recipe: str
-    method: str
-    seed: int
-    changes: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def key(self) -> str:
-        """What tells the cell from others."""
-        changes = [f"{name}={json.dumps(value)}" for name, value in sorted(self.changes.items())]
-        return "|".join([self.source, self.target, self.recipe, self.method, str(self.seed), *changes])
-
-    @property
-    def command(self) -> str:
-        """The command that repeats the cell."""
-        words = ["bures", "adapt", "--source", self.source, "--target", self.target, "--recipe", self.recipe]
-        words += ["--method", self.method, "--seed", str(self.seed)]
-        for name, value in self.changes.items():
-            words += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
-        return shlex.join(words)
-
-    def build(self) -> Recipe:
-        """The recipe with method, seed and changes."""
-        return load_recipe(self.recipe).override({"method": self.method, "seed": self.seed, **self.changes})
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """What came of a sweep: results of the cells that are finished, and the errors of those that are not."""
-
-    results: list[dict[str, Any]]
-    failures: dict[str, str]
+    results: list[dict[str, Any]] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    logs: dict[str, Path] = field(default_factory=dict)
+    left: list[RunnableCell] = field(default_factory=list)
 
 
 def run_sweep(
-    cells: Iterable[Cell],
+    cells: Iterable[RunnableCell],
     ledger: str | Path,
     *,
     data_root: str | Path | None = None,
     n_jobs: int = 1,
+    backend: str | None = None,
     accelerator: str = "auto",
-    on_result: Callable[[dict[str, Any] | None, str | None, int, int], None] | None = None,
+    limit: int | None = None,
+    minutes: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
 ) -> Sweep:
     """Run the cells that the ledger does not hold yet, in their order, several at a time.
+
+    A cell that the ledger holds is never run again, and a sweep that was killed goes on where it stopped. Several
+    sweeps may share a ledger: each begins only what the others have not begun.
 
     Parameters
     ----------
     cells : iterable of Cell
-        The grid.
+        The grid, most important first.
     ledger : path
-        A file of JSON lines, one for each finished cell; a sweep that was killed goes on where it stopped.
+        A file of JSON lines, one for each finished cell.
     data_root : path, optional
         Folder of the data sets.
     n_jobs : int, optional
-        Processes side by side; joblib's backend decides where.
+        Processes side by side.
+    backend : str, optional
+        Of joblib: "loky" for processes of this machine, "dask" for those of the Dask client at hand. None leaves the
+        choice to joblib.
     accelerator : str, optional
         Of Lightning's trainer.
-    on_result : callable, optional
-        Called as ``on_result(result, error, done, total)`` after each cell, one of the first two being None.
+    limit : int, optional
+        Begin at most this many cells.
+    minutes : float, optional
+        Begin no cell later than this after the start; those that run are finished.
+    on_event : callable, optional
+        Called with each `Event`, perhaps from another thread.
 
     Returns
     -------
     Sweep
-        Results of the cells asked for, in their order, and failures by key.
+        Results of the cells asked for, in their order, failures with their logs, and what is left.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bures.experiments import Cell, run_sweep
+    >>> quick = {"epochs": 1, "epoch": 2, "batch_size": 16, "hidden": 16, "features": 8, "image_size": 8}
+    >>> cells = [Cell("optdigits", "optdigits", "digits-plain", "source", seed, quick) for seed in (0, 1)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     first = run_sweep(cells, folder + "/trial.jsonl", limit=1)
+    ...     second = run_sweep(cells, folder + "/trial.jsonl")
+    >>> len(first.results), len(first.left), [result["seed"] for result in second.results]
+    (1, 1, [0, 1])
     """
-    cells, path = list(cells), Path(ledger)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    finished = {result["key"]: result for result in read_results(path)} if path.is_file() else {}
-    missing = [cell for cell in cells if cell.key not in finished]
-    failures: dict[str, str] = {}
-    tasks = (joblib.delayed(_attempt)(cell, data_root, accelerator) for cell in missing)
-    outcomes = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered", pre_dispatch="n_jobs")(tasks)
-    for done, (key, result, error) in enumerate(outcomes, start=1):
-        if result is not None:
-            finished[key] = result
-            _append(path, result)
-        else:
-            failures[key] = error
-        if on_result is not None:
-            on_result(result, error, done, len(missing))
-    return Sweep([finished[cell.key] for cell in cells if cell.key in finished], failures)
-
-
-def read_results(ledger: str | Path) -> list[dict[str, Any]]:
-    """The results in a ledger; a last line that was cut off by a kill is left out."""
-    results = []
-    lines = Path(ledger).read_text(encoding="utf-8").splitlines()
-    for number, line in enumerate(lines, start=1):
+    work = _Work(list(cells), Ledger(ledger), limit, minutes, on_event or (lambda event: None))
+    while work.has_more():
         try:
-            results.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise ValueError(f"{ledger} is damaged in line {number}: {error}") from error
-    return results
+            # Suspects run one at a time, yet not in this process: two jobs, of which only one is ever handed out.
+            jobs, ahead = (2, "1") if work.suspects else (n_jobs, "n_jobs")
+            tasks = (joblib.delayed(_attempt)(cell, data_root, accelerator, os.getpid()) for cell in work.begin())
+            with nullcontext() if backend is None else joblib.parallel_config(backend=backend):
+                parallel = joblib.Parallel(jobs, batch_size=1, pre_dispatch=ahead, return_as="generator_unordered")
+                for outcome in parallel(tasks):
+                    work.settle(*outcome)
+        except BrokenProcessPool as error:  # a process was killed, for want of memory perhaps: the others go on
+            work.survive(error)
+        finally:
+            work.give_back()
+    return work.conclude()
 
 
-def _append(path: Path, result: Mapping[str, Any]) -> None:
-    """Add a line; one that a kill has cut off is taken away first."""
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    if text and not text.endswith("\n"):
-        path.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(result) + "\n")
+class _Work:
+    """The state of a sweep: what waits, what runs, what came of it."""
+
+    def __init__(
+        self,
+        cells: list[RunnableCell],
+        ledger: Ledger,
+        limit: int | None,
+        minutes: float | None,
+        notify: Callable[[Event], None],
+    ) -> None:
+        self.cells, self.ledger, self.notify = cells, ledger, notify
+        finished = ledger.results()
+        unique = {cell.key: cell for cell in cells}
+        self.queue = [cell for key, cell in unique.items() if key not in finished]
+        self.running: dict[str, tuple[RunnableCell, Claim]] = {}
+        self.sweep = Sweep()
+        self.suspects: list[RunnableCell] = []  # they ran when a process died
+        self.elsewhere: list[RunnableCell] = []  # another sweep had begun them
+        self.asked_again = False
+        self.limit = limit
+        self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
+        self.error: Exception | None = None
+        self.ended = False
+
+    def has_more(self) -> bool:
+        """Whether something waits; at the end, what other sweeps had begun and may have given up."""
+        if not self.suspects and not self.queue and not self.asked_again:
+            self.queue, self.elsewhere, self.asked_again = self.elsewhere, [], True
+        return bool(self.suspects or self.queue) and not self.ended
+
+    def begin(self) -> Iterator[RunnableCell]:
+        """The cells to be run, each claimed when a process is free for it."""
+        waiting = self.suspects or self.queue
+        while waiting:
+            if self.error is not None or self._is_time_up():
+                self.ended = True
+                return
+            cell = waiting.pop(0)
+            try:
+                claim = self.ledger.claim(cell.key)
+            except Exception as error:  # joblib asks from a thread of its own, where an error would be lost
+                self.error, self.ended = error, True
+                return
+            if claim is None:
+                self.elsewhere.append(cell)
+                continue
+            self.running[cell.key] = (cell, claim)
+            if self.limit is not None and waiting is self.queue:
+                self.limit -= 1
+            self.notify(Event("started", cell))
+            yield cell
+
+    def _is_time_up(self) -> bool:
+        late = self.deadline is not None and time.monotonic() >= self.deadline
+        return late or (self.limit is not None and self.limit <= 0 and not self.suspects)
+
+    def settle(self, key: str, result: dict[str, Any] | None, trace: str | None, stop: int | None) -> None:
+        """Write down what came of a cell."""
+        cell, claim = self.running[key]
+        if stop is not None:
+            raise InterruptedSweep(stop)
+        if result is not None:
+            self.ledger.append(result)
+            self.ledger.remove_log(key)
+            self.notify(Event("finished", cell))
+        else:
+            self._fail(cell, str(trace))
+        del self.running[key]
+        claim.release()
+
+    def _fail(self, cell: RunnableCell, trace: str) -> None:
+        self.sweep.failures[cell.key] = trace
+        self.sweep.logs[cell.key] = self.ledger.write_log(cell.key, f"{cell.key}\n{cell.command}\n\n{trace}")
+        self.notify(Event("failed", cell, trace.strip().splitlines()[-1]))
+
+    def survive(self, error: BrokenProcessPool) -> None:
+        """Run again, one by one, what ran when a process died; what ran alone has failed."""
+        cells = [cell for cell, _ in self.running.values()]
+        if len(cells) == 1:
+            self._fail(cells[0], f"its process died, for want of memory perhaps\n{error}")
+        else:
+            self.suspects = cells + self.suspects
+
+    def give_back(self) -> None:
+        """Release what this sweep no longer works on."""
+        for _, claim in self.running.values():
+            claim.release()
+        self.running.clear()
+
+    def conclude(self) -> Sweep:
+        """The outcome, from the ledger as it is now."""
+        if self.error is not None:
+            raise self.error
+        self.ledger.tidy()
+        finished = self.ledger.results()
+        self.sweep.results = [finished[cell.key] for cell in self.cells if cell.key in finished]
+        done = finished.keys() | self.sweep.failures.keys()
+        self.sweep.left = [cell for cell in self.cells if cell.key not in done]
+        for cell in self.elsewhere:
+            self.notify(Event("elsewhere", cell))
+        return self.sweep
 
 
-def _attempt(
-    cell: Cell, data_root: str | Path | None, accelerator: str
-) -> tuple[str, dict[str, Any] | None, str | None]:
-    torch.set_num_threads(1)  # processes side by side would compete for the cores
+Outcome = tuple[str, dict[str, Any] | None, str | None, int | None]
+
+
+def _attempt(cell: RunnableCell, data_root: str | Path | None, accelerator: str, sweep: int) -> Outcome:
+    if os.getppid() == sweep:
+        _end_with(sweep)
+    started = time.perf_counter()
     try:
-        return cell.key, _run(cell, data_root, accelerator), None
+        result = cell.run(data_root, accelerator)
+    except StoppedBySignal as stop:
+        return cell.key, None, None, stop.number
     except Exception:  # whatever it is, the other cells go on
-        return cell.key, None, traceback.format_exc()
+        return cell.key, None, traceback.format_exc(), None
+    return cell.key, result | {"seconds": round(time.perf_counter() - started, 3)}, None, None
 
 
-def _run(cell: Cell, data_root: str | Path | None, accelerator: str) -> dict[str, Any]:
-    recipe = cell.build().locate_weights(data_root)
-    size = recipe.reading_size
-    root = None if data_root is None else str(data_root)
-    source, target = _domain(cell.source, root, True, size), _domain(cell.target, root, True, size)
-    evaluation = _domain(cell.target, root, False, size) if has_test_part(cell.target) else None
-    folder = Path(tempfile.mkdtemp(prefix="bures-"))
-    try:
-        options: dict[str, Any] = {"evaluation": evaluation, "accelerator": accelerator, "checkpoint_every": 3600.0}
-        manifest = adapt(source, target, recipe, folder / "run", **options).manifest
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    kept = ("recipe", "seed", "network", "versions", "hardware", "notes", "epochs", "final")
-    data = {side: manifest["data"][side] for side in ("source", "target", "evaluation")}
-    described = {"key": cell.key, "task": f"{cell.source}->{cell.target}", "recipe_name": cell.recipe}
-    result: dict[str, Any] = {**described, "method": cell.method, "command": cell.command, "data": data}
-    result |= {name: _rounded(manifest[name]) for name in kept}
-    if result["recipe"]["weights"] is not None:
-        result["recipe"]["weights"] = Path(result["recipe"]["weights"]).name  # folders differ between machines
-    return result
+@cache  # once for a process
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent: loky's would outlive a sweep that was killed, and hold on to the GPU."""
 
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
 
-@lru_cache(maxsize=16)
-def _domain(spec: str, data_root: str | None, train: bool, size: int | None) -> Domain:
-    return load_domain(spec, data_root=data_root, train=train, size=size, in_memory=None)
-
-
-def _rounded(value: Any) -> Any:
-    """Numbers to six digits: ledgers are read by people too."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list) else value
+    threading.Thread(target=watch, daemon=True, name="bures-sweep-watch").start()

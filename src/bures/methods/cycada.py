@@ -28,7 +28,8 @@ SIDES = (8, 64)  # of images that the translators are made for, in pixels
     "cycada",
     matches="marginal",
     paper="Hoffman et al., ICML 2018",
-    cost="four image networks, nHWw² (digits only)",
+    cost="four image networks, nHWw²",
+    samples="small images",
 )
 def cycada(
     *,

@@ -14,7 +14,8 @@ from bures.kernels import Bandwidth, GramBlocks, Kernel
 from bures.labels import Conditioning, Labels
 from bures.metrics._ckw import class_mean_terms, mean_term
 from bures.metrics._explanation import ClassTerms, Explanation
-from bures.metrics._problem import BuresTerms, ConditionalProblem, bures_terms, conditional_problem
+from bures.metrics._problem import BuresTerms, ConditionalProblem, bures_terms, conditional_problem, cross_matrix
+from bures.spectral import nuclear_norm_error
 
 __all__ = ["explain"]
 
@@ -130,6 +131,7 @@ def explain(
             null_95=float(torch.quantile(null, 0.95)) if len(null) else math.nan,
             n_permutations=len(null),
             n_bootstrap=n_bootstrap,
+            method_error=2 * nuclear_norm_error(cross_matrix(blocks.ts, factor_s, factor_t), problem.method),
         )
 
 

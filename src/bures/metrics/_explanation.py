@@ -73,6 +73,8 @@ class Explanation:
         size give without any conditional shift. NaN without classes.
     n_permutations, n_bootstrap : int
         How many resamples stand behind these figures.
+    method_error : float
+        By how much an approximate `method` may have moved the squared distance at most; 0 for the exact ones.
 
     Examples
     --------
@@ -103,6 +105,7 @@ class Explanation:
     null_95: float
     n_permutations: int
     n_bootstrap: int
+    method_error: float = 0.0
 
     @property
     def distance(self) -> float:
@@ -126,6 +129,8 @@ class Explanation:
             ("  trace, target", f"{self.trace_t:.4g}   (effective rank {self.effective_rank_t:.1f})"),
             ("  - 2 x fidelity", f"{-2 * self.fidelity:.4g}"),
         ]
+        if self.method_error:
+            rows.append(("approximation", f"within {self.method_error:.2g} of the exact squared distance"))
         if self.n_permutations and not math.isnan(self.null_mean):
             side = "above" if self.squared_distance > self.null_95 else "within"
             rows.append(

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from bures.arrays import FUNCTION_NAMES, Array, Names, check_choice, is_tensor_call, read_samples
-from bures.factors import LABEL_BANDWIDTH_RULES, Factor, LabelKernel, bind_label_kernel, check_eps, resolve_eps
+from bures.factors import (
+    LABEL_BANDWIDTH_RULES,
+    Factor,
+    LabelKernel,
+    bind_label_kernel,
+    check_eps,
+    resolve_eps,
+)
 from bures.kernels import (
     BANDWIDTH_RULES,
     Bandwidth,
@@ -19,10 +26,23 @@ from bures.kernels import (
     check_kernel,
     gram_blocks,
 )
-from bures.labels import Conditioning, check_prior, class_prior_weights, read_labels
-from bures.spectral import METHODS, nuclear_norm
+from bures.labels import Conditioning, Labels, check_prior, class_prior_weights, read_labels
+from bures.metrics._fused import FusedProblem, can_fuse, fused_squared_distance
+from bures.spectral import METHODS, SMALL, nuclear_norm
 
-__all__ = ["BuresTerms", "ConditionalProblem", "bures_terms", "check_options", "conditional_problem"]
+__all__ = [
+    "BuresTerms",
+    "ConditionalProblem",
+    "assemble_problem",
+    "bures_terms",
+    "check_options",
+    "conditional_problem",
+    "cross_matrix",
+]
+
+
+WELL_CONDITIONED = 1e-3
+"""From this eps on the low-rank way may factor label kernels in float32: 1 / eps costs three of its seven digits."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +62,16 @@ class BuresTerms:
 def bures_terms(blocks: GramBlocks, factor_s: Factor, factor_t: Factor, method: str = "auto") -> BuresTerms:
     """Theorem 5 with any factors of B: two traces and a nuclear norm."""
     dtype = blocks.ss.dtype
-    cross = factor_s.apply(factor_t.apply(blocks.ts).T).T
     return BuresTerms(
         trace_s=(blocks.ss * factor_s.trace_weights(dtype)).sum(),
         trace_t=(blocks.tt * factor_t.trace_weights(dtype)).sum(),
-        fidelity=nuclear_norm(cross, method),
+        fidelity=nuclear_norm(cross_matrix(blocks.ts, factor_s, factor_t), method),
     )
+
+
+def cross_matrix(block: Tensor, factor_s: Factor, factor_t: Factor) -> Tensor:
+    """The matrix under the nuclear norm, (H D C)_t^T K_ts (H D C)_s."""
+    return factor_s.apply(factor_t.apply(block).T).T
 
 
 @dataclass(frozen=True)
@@ -59,17 +83,50 @@ class ConditionalProblem:
     """
 
     tensor_call: bool
+    samples: tuple[Tensor, Tensor]
     gram: partial[GramBlocks]
-    blocks: GramBlocks
+    known_blocks: list[GramBlocks]
     source: LabelKernel
     target: LabelKernel
     eps: Tensor
     prior: Tensor | None
     method: str
 
+    @property
+    def blocks(self) -> GramBlocks:
+        """The Gram blocks, evaluated at first use (copies with other weights share them)."""
+        if not self.known_blocks:
+            self.known_blocks.append(self.gram())
+        return self.known_blocks[0]
+
     def terms(self) -> BuresTerms:
         """The terms of the squared CKB distance."""
-        return bures_terms(self.blocks, self.source.factor(self.eps), self.target.factor(self.eps), self.method)
+        return bures_terms(self.blocks, *self._factors(), self.method)
+
+    def squared_distance(self) -> Tensor:
+        """The squared CKB distance alone, in one pass where that can be."""
+        kernel, bandwidth = self.gram.keywords["kernel"], self.gram.keywords["bandwidth"]
+        if not can_fuse(self.samples[0], kernel, bandwidth):
+            return self.terms().squared_distance
+
+        def reference(xs: Tensor, xt: Tensor) -> Tensor:
+            blocks = gram_blocks(xs, xt, **self.gram.keywords)
+            return bures_terms(blocks, *self._factors(), self.method).squared_distance
+
+        method, precision = self.method, torch.float64
+        if method == "low-rank":
+            if min(map(len, self.samples)) < SMALL:
+                method = "gram"  # as `nuclear_norm` has it
+            elif float(self.eps) >= WELL_CONDITIONED:
+                precision = self.samples[0].dtype
+        weights = self.source.weights, self.target.weights
+        factors = tuple(partial(side.factor, self.eps, precision) for side in (self.source, self.target))
+        problem = FusedProblem(weights, (factors[0], factors[1]), bandwidth, method, reference)
+        return fused_squared_distance(*self.samples, problem)
+
+    def _factors(self) -> tuple[Factor, Factor]:
+        with torch.no_grad():
+            return self.source.factor(self.eps), self.target.factor(self.eps)
 
 
 def conditional_problem(
@@ -106,6 +163,44 @@ def conditional_problem(
     tensor_call = is_tensor_call(**arrays, sample_weight_s=sample_weight_s, sample_weight_t=sample_weight_t)
     s, t, ws, wt = read_samples(xs, xt, sample_weight_s, sample_weight_t, names=names)
     labels_s, labels_t = read_labels(ys, yt, conditioning, len(s), len(t), like=s, names=names)
+    return assemble_problem(
+        s,
+        t,
+        labels_s,
+        labels_t,
+        ws,
+        wt,
+        kernel=kernel,
+        bandwidth=bandwidth,
+        label_kernel=label_kernel,
+        label_bandwidth=label_bandwidth,
+        eps=eps,
+        method=method,
+        prior=prior,
+        tensor_call=tensor_call,
+        names=names,
+    )
+
+
+def assemble_problem(
+    s: Tensor,
+    t: Tensor,
+    labels_s: Labels,
+    labels_t: Labels,
+    ws: Tensor,
+    wt: Tensor,
+    *,
+    kernel: Kernel,
+    bandwidth: Bandwidth,
+    label_kernel: Kernel,
+    label_bandwidth: Bandwidth,
+    eps: str | float,
+    method: str,
+    prior: Array | None,
+    tensor_call: bool,
+    names: Names = FUNCTION_NAMES,
+) -> ConditionalProblem:
+    """The problem of samples, labels and weights that have been read."""
     frequencies = None
     if prior is not None:
         ws, wt, frequencies = class_prior_weights(labels_s, labels_t, ws, wt, prior)
@@ -115,7 +210,7 @@ def conditional_problem(
     with torch.no_grad():
         source, target = bind(labels_s, ws, argument=names.ys), bind(labels_t, wt, argument=names.yt)
         regulariser = resolve_eps(eps, source, target)
-    return ConditionalProblem(tensor_call, gram, gram(), source, target, regulariser, frequencies, method)
+    return ConditionalProblem(tensor_call, (s, t), gram, [], source, target, regulariser, frequencies, method)
 
 
 def check_options(

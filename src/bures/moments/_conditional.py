@@ -172,7 +172,7 @@ class ConditionalMoments(MomentSums):
             For hard labels, Gaussian by default. Soft labels have the kernel of their label map.
         label_bandwidth : "mean" or float, optional
             For hard labels, as in `bures.ckb`.
-        method : {"auto", "svd", "gram", "polar"}, optional
+        method : {"auto", "svd", "gram", "deflation", "low-rank", "polar"}, optional
             How the nuclear norm is computed, as in `bures.ckb`.
 
         Returns

@@ -1,0 +1,173 @@
+"""One run of a sweep: a network trained with a recipe, a method and a seed, and the line that comes of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from bures.data import Domain, load_domain
+from bures.data._registry import has_test_part
+from bures.experiments._ledger import SCHEMA
+from bures.training import Recipe, adapt, load_recipe
+
+__all__ = ["Cell", "RunnableCell", "load_cached", "noted_warnings", "rounded"]
+
+# What a ledger keeps of an epoch; the rest can be had by running the cell again.
+EPOCH_COLUMNS = ("step", "loss", "target_accuracy", "target_score")
+
+
+class RunnableCell(Protocol):
+    """What a sweep asks of a cell."""
+
+    @property
+    def key(self) -> str:
+        """What tells the cell from others."""
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the cell."""
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+
+    def run(self, data_root: str | Path | None, accelerator: str) -> dict[str, Any]:
+        """Do the work and say what came of it, with the key under ``key``."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training of a sweep.
+
+    Parameters
+    ----------
+    source, target : str
+        Domains, as `bures.data.load_domain` takes them.
+    recipe : str
+        Name of a recipe, or a YAML file.
+    method : str
+        Name of a method.
+    seed : int
+        Seed of the run.
+    changes : mapping, optional
+        Fields of the recipe that differ, as in `Recipe.override`.
+
+    Examples
+    --------
+    >>> from bures.experiments import Cell
+    >>> Cell("usps", "mnist", "paper-code", "ckb", 0, {"epochs": 5}).command
+    'bures adapt --source usps --target mnist --recipe paper-code --method ckb --seed 0 --set epochs=5'
+    """
+
+    source: str
+    target: str
+    recipe: str
+    method: str
+    seed: int
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """What tells the cell from others."""
+        changes = [f"{name}={json.dumps(value)}" for name, value in sorted(self.changes.items())]
+        return "|".join([self.source, self.target, self.recipe, self.method, str(self.seed), *changes])
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the cell."""
+        words = ["bures", "adapt", "--source", self.source, "--target", self.target, "--recipe", self.recipe]
+        words += ["--method", self.method, "--seed", str(self.seed)]
+        for name, value in self.changes.items():
+            words += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
+        return shlex.join(words)
+
+    def build(self) -> Recipe:
+        """The recipe with method, seed and changes."""
+        return load_recipe(self.recipe).override({"method": self.method, "seed": self.seed, **self.changes})
+
+    def run(self, data_root: str | Path | None = None, accelerator: str = "auto") -> dict[str, Any]:
+        """Train, and give what a ledger keeps of the run.
+
+        Parameters
+        ----------
+        data_root : path, optional
+            Folder of the data sets.
+        accelerator : str, optional
+            Of Lightning's trainer.
+        """
+        torch.set_num_threads(1)  # processes side by side would compete for the cores
+        recipe = self.build().locate_weights(data_root)
+        size = recipe.reading_size
+        root = None if data_root is None else str(data_root)
+        source, target = load_cached(self.source, root, True, size), load_cached(self.target, root, True, size)
+        evaluation = load_cached(self.target, root, False, size) if has_test_part(self.target) else None
+        folder = Path(tempfile.mkdtemp(prefix="bures-"))
+        try:
+            options: dict[str, Any] = {"evaluation": evaluation, "accelerator": accelerator, "checkpoint_every": 3600.0}
+            with noted_warnings() as notes:
+                manifest = adapt(source, target, recipe, folder / "run", **options).manifest
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        shown = manifest["recipe"]
+        if shown["weights"] is not None:
+            shown["weights"] = Path(shown["weights"]).name  # folders differ between machines
+        sides = ("source", "target", "evaluation")
+        described = ("name", "samples", "checksum")
+        return {
+            "schema": SCHEMA,
+            "key": self.key,
+            "kind": "network",
+            "task": f"{self.source}->{self.target}",
+            "recipe_name": self.recipe,
+            "method": self.method,
+            "seed": self.seed,
+            "changes": dict(self.changes),
+            "command": self.command,
+            "final": rounded(manifest["final"]),
+            "epochs": {
+                name: [rounded(row.get(name)) for row in manifest["epochs"]]
+                for name in EPOCH_COLUMNS
+                if any(name in row for row in manifest["epochs"])
+            },
+            "notes": list(dict.fromkeys([*manifest["notes"], *notes])),
+            "data": {side: {name: manifest["data"][side][name] for name in described} for side in sides},
+            "recipe": rounded(shown),
+            "versions": manifest["versions"],
+            "hardware": manifest["hardware"],
+        }
+
+
+@lru_cache(maxsize=16)
+def load_cached(spec: str, data_root: str | None, train: bool, size: int | None) -> Domain:
+    """A domain that the cells of one process share."""
+    return load_domain(spec, data_root=data_root, train=train, size=size, in_memory=None)
+
+
+@contextmanager
+def noted_warnings() -> Iterator[list[str]]:
+    """The warnings of a block, each once, as notes: a sweep has no one to show them to."""
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield notes
+    notes += dict.fromkeys(str(warning.message) for warning in caught if issubclass(warning.category, UserWarning))
+
+
+def rounded(value: Any) -> Any:
+    """Numbers to six digits: ledgers are read by people too."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,210 @@
+"""The ledger of a sweep: a file of JSON lines, one for each finished cell, that several sweeps may share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from bures.files import to_json, write_text
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where sweeps must not share a ledger
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["SCHEMA", "Claim", "Ledger", "read_results"]
+
+SCHEMA = 2  # of a line; lines of the first schema do not say so
+
+
+class Ledger:
+    """Finished cells by their keys, in a file that only ever grows by whole lines.
+
+    A line is written at once, under a lock, and reaches the disk before the next cell counts as finished; what a kill
+    has cut off is removed by the next writer. Beside ``name.jsonl`` lie ``name.logs`` with what went wrong, and while
+    a sweep runs ``.name.claims``, which tells other sweeps on the same ledger what not to begin.
+
+    Parameters
+    ----------
+    path : path
+        The file; it need not exist.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bures.experiments import Ledger
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ledger = Ledger(folder + "/digits.jsonl")
+    ...     added = [ledger.append({"key": "usps|mnist|digits|ckb|0", "seed": seed}) for seed in (0, 1)]
+    ...     [result["seed"] for result in ledger.results().values()], added
+    ([0], [True, False])
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._results: dict[str, dict[str, Any]] = {}
+        self._read = self._lines = 0  # bytes and lines that are known already
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """The finished cells by key, those that other processes have added meanwhile included."""
+        if not self.path.is_file():
+            return {}
+        if self.path.stat().st_size < self._read:  # another file by now
+            self._results, self._read, self._lines = {}, 0, 0
+        with self.path.open("rb") as stream:
+            stream.seek(self._read)
+            *lines, rest = stream.read().split(b"\n")
+        for line in lines:
+            self._lines += 1
+            if line.strip():
+                try:
+                    self._keep(json.loads(line))
+                except ValueError as error:
+                    raise ValueError(f"{self.path} is damaged in line {self._lines}: {error}") from error
+            self._read += len(line) + 1
+        with suppress(json.JSONDecodeError):  # a last line without its end: cut off by a kill, or written by hand
+            if rest.strip():
+                self._keep(json.loads(rest))
+        return dict(self._results)
+
+    def _keep(self, result: Any) -> None:
+        if not isinstance(result, dict) or not isinstance(result.get("key"), str):
+            raise ValueError("a result with a key is expected")
+        if result.get("schema", 1) > SCHEMA:
+            raise ValueError(f"it has schema {result['schema']}, and this version of bures reads up to {SCHEMA}")
+        self._results.setdefault(result["key"], result)
+
+    def append(self, result: Mapping[str, Any]) -> bool:
+        """Add a finished cell; False where the ledger holds it already."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps(json.loads(to_json(dict(result))), separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            with _locked(handle):
+                self._mend(handle)
+                if result["key"] in self.results():
+                    return False
+                os.write(handle, line)
+                os.fsync(handle)
+        finally:
+            os.close(handle)
+        return True
+
+    def _mend(self, handle: int) -> None:
+        """End the last line: writers hold the lock, so a line without its end has lost its writer."""
+        size = os.fstat(handle).st_size
+        with self.path.open("rb") as stream:
+            stream.seek(max(0, size - 1))
+            if stream.read() in (b"", b"\n"):
+                return
+        content = self.path.read_bytes()
+        start = content.rfind(b"\n") + 1
+        rest = content[start:]
+        try:
+            json.loads(rest)
+        except ValueError:
+            os.ftruncate(handle, start)
+        else:
+            os.write(handle, b"\n")
+
+    def claim(self, key: str) -> Claim | None:
+        """Keep other sweeps from beginning a cell; None where one has begun or finished it."""
+        claim = Claim.take(self._claims / _digest(key))
+        if claim is not None and key in self.results():
+            claim.release()
+            return None
+        return claim
+
+    @property
+    def _claims(self) -> Path:
+        return self.path.with_name(f".{self.path.stem}.claims")
+
+    def tidy(self) -> None:
+        """Remove what killed sweeps have left of their claims."""
+        for path in self._claims.glob("*") if self._claims.is_dir() else ():
+            if (claim := Claim.take(path)) is not None:
+                claim.release()
+
+    def log_path(self, key: str) -> Path:
+        """Where the log of a cell that failed lies."""
+        words = re.sub(r"[^\w.+-]+", "_", key)[:120]
+        return self.path.with_suffix(".logs") / f"{words}-{_digest(key)[:8]}.log"
+
+    def write_log(self, key: str, text: str) -> Path:
+        """Write what went wrong with a cell."""
+        path = self.log_path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return write_text(path, text)
+
+    def remove_log(self, key: str) -> None:
+        """Forget what went wrong with a cell that is finished now."""
+        path = self.log_path(key)
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # others are in it, or it was never there
+            path.parent.rmdir()
+
+
+class Claim:
+    """A cell that this sweep works on. The system gives it back when the process ends, however it ends."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self.path, self._handle = path, handle
+
+    @classmethod
+    def take(cls, path: Path) -> Claim | None:
+        """Claim a cell by a lock on a file, unless another process holds it."""
+        for _ in range(100):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            except FileNotFoundError:  # another sweep has just removed the folder
+                continue
+            try:
+                if fcntl is not None:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(handle)
+                return None
+            return cls(path, handle)
+        raise OSError(f"{path.parent} cannot be made")
+
+    def release(self) -> None:
+        """Give the cell back."""
+        self.path.unlink(missing_ok=True)
+        os.close(self._handle)
+        with suppress(OSError):  # not empty: other cells are being worked on
+            self.path.parent.rmdir()
+
+
+def read_results(ledger: str | Path) -> list[dict[str, Any]]:
+    """The results in a ledger, each once; a last line that was cut off by a kill is left out.
+
+    Parameters
+    ----------
+    ledger : path
+        A file of JSON lines, as `bures.experiments.run_sweep` writes it.
+    """
+    if not Path(ledger).is_file():
+        raise FileNotFoundError(f"ledger={str(ledger)!r} is not a file")
+    return list(Ledger(ledger).results().values())
+
+
+@contextmanager
+def _locked(handle: int) -> Iterator[None]:
+    if fcntl is not None:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_UN)
+
+
+def _digest(key: str) -> str:
+    return hashlib.blake2b(key.encode(), digest_size=12).hexdigest()

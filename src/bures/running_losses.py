@@ -1,0 +1,215 @@
+"""A training loss on moments of many batches: for many classes and small batches."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from bures.arrays import check_positive, full_precision
+from bures.spectral import covariance_fidelity
+
+__all__ = ["RunningCKWLoss"]
+
+
+class _Moments(NamedTuple):
+    """Weight, means and centred sums of products of features (n, D) and label rows (n, K), as in `bures.moments`."""
+
+    weight: Tensor
+    mean_x: Tensor
+    mean_y: Tensor
+    xx: Tensor
+    yx: Tensor
+    yy: Tensor
+
+    def plus(self, other: _Moments) -> _Moments:
+        """The moments of both samples together; differentiable, unlike those of a stream."""
+        total = self.weight + other.weight
+        share = other.weight / total
+        dx, dy = other.mean_x - self.mean_x, other.mean_y - self.mean_y
+        spread = self.weight * share
+        return _Moments(
+            total,
+            self.mean_x + share * dx,
+            self.mean_y + share * dy,
+            self.xx + other.xx + spread * torch.outer(dx, dx),
+            self.yx + other.yx + spread * torch.outer(dy, dx),
+            self.yy + other.yy + spread * torch.outer(dy, dy),
+        )
+
+    def faded(self, decay: float) -> _Moments:
+        """The moments of samples that count less; their means stay."""
+        return _Moments(
+            decay * self.weight, self.mean_x, self.mean_y, decay * self.xx, decay * self.yx, decay * self.yy
+        )
+
+
+def _moments_of(x: Tensor, y: Tensor) -> _Moments:
+    mean_x, mean_y = x.mean(dim=0), y.mean(dim=0)
+    x, y = x - mean_x, y - mean_y
+    return _Moments(x.new_tensor(float(len(x))), mean_x, mean_y, x.T @ x, y.T @ x, y.T @ y)
+
+
+class RunningCKWLoss(nn.Module):
+    r"""Squared CKW distance from decayed moments of both domains, with the gradient through the current batch.
+
+    A batch of 32 samples of 65 classes has no covariance within classes to speak of, and its class means are single
+    samples. This loss keeps, for each domain, the moments of random Fourier features and of label rows; each call fades
+    what it has by ``decay``, adds the batch, and measures the distance of the two domains' moments.
+
+    Parameters
+    ----------
+    n_features : int
+        Width d of the features that are compared.
+    n_classes : int
+        Number of classes K.
+    n_waves : int, optional
+        Number D of random Fourier features; even.
+    decay : float, optional
+        What earlier batches count for after each call: of ``n / (1 - decay)`` samples the loss knows.
+    means : float, optional
+        Weight of the class means; 0 leaves CKB.
+    covariances : float, optional
+        Weight of CKB; 0 leaves the class means.
+    eps : float, optional
+        Regularisation of the label operator, as in `bures.ckb`.
+    bandwidth : float, optional
+        :math:`\sigma^2` of the Gaussian kernel; None takes the mean squared distance within the first two batches,
+        pooled, and keeps it: moments of different kernels cannot be added.
+    seed : int, optional
+        Seed of the random features.
+
+    See Also
+    --------
+    bures.CKWLoss : the same distance from one batch, with the exact kernel.
+    bures.ConditionalMoments : moments of a whole data set, without gradients.
+
+    Notes
+    -----
+    ``forward(z_s, y_s, z_t, p_t)`` as in `bures.CKBLoss`. Labels have the linear kernel: one-hot rows for classes,
+    probabilities as they are. Random features make far samples look a little related, so the distance comes out
+    smaller than that of the exact kernel where the kernel is narrow and D small. The gradient is that of the
+    batch's own share of the moments, so it is smaller than that of a batch loss by about ``1 - decay``. In
+    evaluation mode the moments stay as they are. They are buffers: a checkpoint keeps them. Sums are in float64,
+    features in the precision of the batch.
+
+    Examples
+    --------
+    >>> import torch, bures
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> loss = bures.RunningCKWLoss(8, 20, n_waves=32)
+    >>> for step in range(10):
+    ...     z_s, z_t = torch.randn(2, 6, 8, generator=generator).requires_grad_()
+    ...     y_s = torch.randint(20, (6,), generator=generator)
+    ...     value = loss(z_s, y_s, z_t, torch.full((6, 20), 1 / 20))
+    >>> round(float(loss.weight_s), 1)
+    39.1
+    """
+
+    waves: Tensor
+    bandwidth: Tensor
+
+    def __init__(
+        self,
+        n_features: int,
+        n_classes: int,
+        *,
+        n_waves: int = 256,
+        decay: float = 0.9,
+        means: float = 1.0,
+        covariances: float = 1.0,
+        eps: float = 1e-2,
+        bandwidth: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        for name, count in {"n_features": n_features, "n_classes": n_classes, "n_waves": n_waves}.items():
+            if count < 1 or (name == "n_waves" and count % 2):
+                even = "even positive" if name == "n_waves" else "positive"
+                raise ValueError(f"{name}={count!r} is out of range; accepted are {even} numbers")
+        for name, weight in {"means": means, "covariances": covariances}.items():
+            if not 0 <= weight < math.inf:
+                raise ValueError(f"{name}={weight!r} is out of range; accepted are numbers from 0 up")
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay={decay!r} is out of range; accepted are numbers from 0 to below 1")
+        self.n_classes = n_classes
+        self.decay, self.means, self.covariances = decay, means, covariances
+        self.eps = check_positive("eps", eps)
+        generator = torch.Generator().manual_seed(seed)
+        waves = math.sqrt(2) * torch.randn(n_features, n_waves // 2, generator=generator)
+        self.register_buffer("waves", waves)
+        # Zero stands for a bandwidth that the first batches will decide.
+        given = 0.0 if bandwidth is None else check_positive("bandwidth", bandwidth)
+        self.register_buffer("bandwidth", torch.tensor(given, dtype=torch.float64))
+        shapes = _Moments((), (n_waves,), (n_classes,), (n_waves, n_waves), (n_classes, n_waves), (n_classes,) * 2)  # type: ignore[arg-type]
+        for side in "st":
+            for name, shape in shapes._asdict().items():
+                self.register_buffer(f"{name}_{side}", torch.zeros(shape, dtype=torch.float64))
+
+    def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
+        """Squared distance of the two domains' running moments, this batch included."""
+        n_features, n_classes = len(self.waves), self.n_classes
+        for name, rows, width in (("z_s", z_s, n_features), ("z_t", z_t, n_features), ("p_t", p_t, n_classes)):
+            if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
+                raise ValueError(f"{name} has shape {tuple(rows.shape)}; accepted is (n, {width}), n being positive")
+        with full_precision(z_s):
+            labels = one_hot(y_s, n_classes) if y_s.ndim == 1 else y_s
+            dtype = torch.promote_types(z_s.dtype, torch.float32)
+            if self.bandwidth == 0:
+                self.bandwidth = _mean_square_distance(torch.cat([z_s, z_t]).detach().double())
+            s = self._add("s", z_s, labels)
+            t = self._add("t", z_t, p_t)
+            value = self.covariances * self._covariance_part(s, t) if self.covariances else s.weight.new_zeros(())
+            value = value + self.means * _means_part(s, t) if self.means else value
+            return value.to(dtype)
+
+    def _add(self, side: str, z: Tensor, y: Tensor) -> _Moments:
+        batch = _moments_of(self._features(z).double(), y.detach().double())
+        earlier = _Moments(*(getattr(self, f"{name}_{side}") for name in _Moments._fields))
+        joined = earlier.faded(self.decay).plus(batch)
+        if self.training:
+            for name, value in joined._asdict().items():
+                setattr(self, f"{name}_{side}", value.detach())
+        return joined
+
+    def _features(self, z: Tensor) -> Tensor:
+        z = z.to(torch.promote_types(z.dtype, torch.float32))
+        phase = z @ (self.waves.to(z) / self.bandwidth.to(z).sqrt())
+        return torch.cat([phase.cos(), phase.sin()], dim=1) / math.sqrt(phase.shape[1])
+
+    def _covariance_part(self, s: _Moments, t: _Moments) -> Tensor:
+        r_s, r_t = self._unexplained(s), self._unexplained(t)
+        return r_s.trace() + r_t.trace() - 2 * covariance_fidelity(r_s, r_t)
+
+    def _unexplained(self, moments: _Moments) -> Tensor:
+        """What the labels do not explain of the covariance of the features, (D, D)."""
+        yy, yx = moments.yy / moments.weight, moments.yx / moments.weight
+        lower = torch.linalg.cholesky(yy + self.eps * torch.eye(len(yy), dtype=yy.dtype, device=yy.device))
+        explained = torch.linalg.solve_triangular(lower, yx, upper=False)
+        unexplained: Tensor = moments.xx / moments.weight - explained.T @ explained
+        return unexplained
+
+    def extra_repr(self) -> str:
+        """The options, for ``repr``."""
+        return (
+            f"n_features={len(self.waves)}, n_classes={self.n_classes}, n_waves={2 * self.waves.shape[1]}, "
+            f"decay={self.decay}, means={self.means}, covariances={self.covariances}, eps={self.eps}"
+        )
+
+
+def _means_part(s: _Moments, t: _Moments) -> Tensor:
+    """The squared distances of the class means, weighted by the classes' mean frequency in the two domains."""
+    floor = torch.finfo(s.weight.dtype).tiny
+    both = (s.mean_y > floor) & (t.mean_y > floor)
+    means = [m.mean_x + m.yx / (m.weight * m.mean_y.clamp_min(floor))[:, None] for m in (s, t)]
+    squares = (means[0] - means[1]).square().sum(dim=1)
+    return torch.where(both, (s.mean_y + t.mean_y) / 2 * squares, 0.0).sum()
+
+
+def _mean_square_distance(z: Tensor) -> Tensor:
+    """Mean squared distance of all pairs of rows; one where the rows are all the same."""
+    mean = 2 * (z - z.mean(dim=0)).square().sum(dim=1).mean()
+    return torch.where(mean > 0, mean, 1.0)

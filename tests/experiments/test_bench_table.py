@@ -1,0 +1,229 @@
+"""Tables of grids: numbers from the runs, the paper's beside them, and nothing pretended; in every format."""
+
+import csv
+import io
+import statistics
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from bures.experiments import Grid, bench_table, load_grid, outcomes, render_table
+from bures.experiments._grid import Stage
+from bures.experiments._render import FORMATS, latex_text, rich_tables
+
+
+def result(method, task, seed, accuracy, *, recipe="digits", best=None, curve=None, changes=None, **by_policy):
+    source, target = task.split(":")
+    return {
+        "schema": 2,
+        "key": f"{source}|{target}|{recipe}|{method}|{seed}|{changes}",
+        "kind": "network",
+        "task": f"{source}->{target}",
+        "recipe_name": recipe,
+        "method": method,
+        "seed": seed,
+        "changes": changes or {},
+        "command": f"bures adapt --method {method} --seed {seed}",
+        "final": {
+            "accuracy": accuracy,
+            "best": {"accuracy": best if best is not None else accuracy},
+            "accuracy_by_batchnorm": by_policy or {"training": accuracy},
+        },
+        "epochs": {"target_accuracy": curve or [accuracy]},
+    }
+
+
+def row(table, method, recipe="digits", variant=""):
+    (found,) = [line for line in table.rows if (line.recipe, line.method, line.variant) == (recipe, method, variant)]
+    return found
+
+
+RUNS = [
+    *(result("ckb", "usps:mnist", seed, a, best=a - 0.01, curve=[a + 0.02, a]) for seed, a in enumerate([0.9, 0.94])),
+    *(result("ckb", "mnist:usps", seed, a) for seed, a in enumerate([0.8, 0.82])),
+    result("source", "usps:mnist", 0, 0.5, training=0.5, target=0.6),
+    result("target", "usps:mnist", 0, 0.99),
+]
+
+
+def test_every_number_is_made_from_the_runs():
+    table = bench_table(load_grid("digits"), RUNS)
+    line = row(table, "ckb")
+    assert line.entries["usps:mnist"].text() == "92.0 ± 2.8 (2/5)"
+    assert line.entries["mnist:usps"].text() == "81.0 ± 1.4 (2/5)"
+    # Over tasks: the mean of the means, its deviation that of the seeds' means.
+    deviation = statistics.stdev([(90 + 80) / 2, (94 + 82) / 2])
+    assert line.mean.text() == f"86.5 ± {deviation:.1f} (2/5)"
+    assert line.mean.label_free.mean == pytest.approx((91 + 81) / 2)
+    assert line.mean.oracle.mean == pytest.approx((94 + 81) / 2)
+    assert row(table, "source").entries["usps:mnist"].text() == "50.0 (1/5)"
+    assert row(table, "source").mean.text() == "not run"  # one task is missing
+    assert row(table, "source+adabn").entries["usps:mnist"].text() == "60.0 (1/5)"
+    assert row(table, "source+adabn").entries["usps:mnist"].text("oracle") == "–"
+    assert row(table, "mcc").entries["usps:mnist"].text() == "not run"
+    assert table.best("usps:mnist") == 92.0  # the upper bound is no competitor
+
+
+def test_a_run_that_is_there_twice_counts_once():
+    table = bench_table(load_grid("digits"), [*RUNS, *RUNS])
+    assert row(table, "ckb").entries["usps:mnist"].last.n == 2
+
+
+def test_the_deviation_over_tasks_needs_the_same_seeds():
+    table = bench_table(load_grid("digits"), RUNS[:-3])
+    assert row(table, "ckb").mean.last.sd is None
+    assert row(table, "ckb").mean.last.mean == pytest.approx((92 + 80) / 2)
+
+
+def test_changes_of_a_recipe_make_rows_of_their_own():
+    runs = [*RUNS, result("ckb", "usps:mnist", 0, 0.1, changes={"options.eps": 0.1, "augment": "none"})]
+    table = bench_table(load_grid("digits"), runs)
+    assert row(table, "ckb").entries["usps:mnist"].text() == "92.0 ± 2.8 (2/5)"
+    assert row(table, "ckb", variant="augment=none, options.eps=0.1").entries["usps:mnist"].text() == "10.0"
+
+
+def test_lines_of_the_first_schema_are_read():
+    old = {
+        "key": 'a|b|r|ckb|0|augment="none"',
+        "task": "a->b",
+        "recipe_name": "r",
+        "method": "ckb",
+        "seed": 0,
+        "final": {"accuracy": 0.5, "best": {"accuracy": 0.4}},
+        "epochs": [{"target_accuracy": 0.6}, {"target_accuracy": 0.5}],
+    }
+    (found,) = outcomes([old])
+    assert (found.variant, found.last, found.label_free, found.oracle) == ("augment=none", 50.0, 40.0, 60.0)
+
+
+def test_the_paper_stands_beside_and_what_was_not_run_is_told():
+    table = bench_table(load_grid("digits"), RUNS)
+    labels = [(line.from_paper, line.method) for line in table.rows]
+    assert labels[labels.index((False, "ckb")) + 1] == (True, "CKB")
+    paper = table.rows[labels.index((True, "CKB"))]
+    assert paper.entries["usps:mnist"].text() == "96.6 ± 0.4"
+    cycada = table.rows[labels.index((False, "CyCADA"))]
+    assert {cycada.entries[task].text(missing=cycada.missing) for task in table.tasks} == {"not run here"}
+    clef = bench_table(load_grid("imageclef"), [])
+    assert {line.missing for line in clef.rows if not line.from_paper} == {"not run here"}
+    assert "could not be had" in clef.notes[0]
+    alexnet = bench_table(load_grid("office10-images"), [])
+    assert [line.missing for line in alexnet.rows if line.recipe == "AlexNet, fine-tuned"] == ["not run here"] * 2
+
+
+def test_fewer_tasks_and_methods_on_request():
+    table = bench_table(load_grid("digits"), RUNS, methods=["ckb"], tasks=["usps:mnist"], recipes=["digits"])
+    assert [line.method for line in table.rows] == ["ckb", "CKB"]
+    assert table.rows[0].mean.last.mean == 92.0
+    assert table.rows[1].mean.last is None  # a mean that the paper does not print
+
+
+def test_a_row_of_the_paper_whose_method_was_not_asked_for_is_no_row_that_was_not_run():
+    table = bench_table(load_grid("office10"), [], recipes=["shallow"])
+    assert "CKB" not in {line.method for line in table.rows}
+    assert "not run here" not in {line.missing for line in table.rows}
+
+
+HOSTILE = '=1+1|<script>alert("x")</script>&_%$#{}~^\\'
+
+
+@pytest.fixture
+def hostile():
+    domains = {"a": "a", "b": "b"}
+    stage = Stage("digits", ("ckb",), (0,), {"weights": HOSTILE}, ("a:b",))
+    grid = Grid("mine", f"<b>{HOSTILE}", domains, ("a:b",), (stage,), about=HOSTILE)
+    return bench_table(grid, [result("ckb", "a:b", 0, 0.5, changes={"weights": HOSTILE})])
+
+
+class Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.rows, self.titles = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+            self.titles += [value for name, value in attrs if name == "title"]
+
+    def handle_data(self, data):
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+def test_html_is_a_page_of_its_own_with_the_commands_behind_the_numbers(hostile):
+    text = render_table(bench_table(load_grid("digits"), RUNS), "html")
+    page = Page()
+    page.feed(text)
+    (ckb,) = [line for line in page.rows if line[:2] == ["digits", "ckb"]]
+    assert ckb[2:4] == ["92.0 ± 2.8 (2/5)", "81.0 ± 1.4 (2/5)"]
+    assert "bures adapt --method ckb --seed 0\nbures adapt --method ckb --seed 1" in page.titles
+    assert not {"script", "link", "img"} & set(page.tags)
+    assert "http" not in text
+    escaped = render_table(hostile, "html")
+    assert "<script" not in escaped
+    page = Page()
+    page.feed(escaped)
+    assert "<script>alert(" in page.rows[1][1]  # as text
+
+
+def test_csv_has_a_line_for_each_task_and_no_formulas(hostile):
+    lines = list(csv.DictReader(io.StringIO(render_table(bench_table(load_grid("digits"), RUNS), "csv"))))
+    ours = [line for line in lines if (line["recipe"], line["method"]) == ("digits", "ckb")]
+    assert [(line["source"], line["target"]) for line in ours] == [("usps", "mnist"), ("mnist", "usps")]
+    assert float(ours[0]["last_mean"]) == 92.0
+    assert float(ours[0]["oracle_mean"]) == 94.0
+    assert ours[0]["commands"].splitlines() == [f"bures adapt --method ckb --seed {seed}" for seed in (0, 1)]
+    assert (ours[0]["seeds"], ours[0]["seeds_declared"]) == ("2", "5")
+    assert {line["from"] for line in lines} == {"here", "paper", "not run", "not run here"}
+    bold = bench_table(load_grid("digits"), [result("=cmd", "usps:mnist", 0, 0.5, recipe="+r", changes={"@x": 1})])
+    cells = [cell for line in csv.reader(io.StringIO(render_table(bold, "csv"))) for cell in line]
+    assert "'=cmd" in cells
+    assert not [cell for cell in cells if cell[:1] in "=+@" and cell]
+
+
+def test_latex_is_set_with_booktabs_and_escaped(hostile):
+    text = render_table(bench_table(load_grid("digits"), RUNS), "latex", commands=True)
+    assert text.startswith("\\begin{tabular}{llrrrrr}\n\\toprule\n")
+    assert r"digits & ckb & \textbf{92.0 $\pm$ 2.8 (2/5)}" in text
+    assert "usps $\\to$ mnist" in text
+    body = text.split("\\end{tabular}")[0]
+    assert {line.count("&") for line in body.splitlines() if line.endswith("\\\\")} == {6}
+    assert "% bures adapt --method ckb --seed 1" in text
+    assert latex_text("a_b & 100% $x$ {y} #1 \\z ~^") == (
+        r"a\_b \& 100\% \$x\$ \{y\} \#1 \textbackslash{}z \textasciitilde{}\textasciicircum{}"
+    )
+    (line,) = [line for line in render_table(hostile, "latex").splitlines() if "ckb" in line]
+    assert line.replace(r"\&", "").count("&") == 5
+
+
+def test_markdown_has_as_many_cells_in_every_line(hostile):
+    text = render_table(bench_table(load_grid("digits"), RUNS), commands=True)
+    assert "| `digits` | ckb | **92.0 ± 2.8 (2/5)** | **81.0 ± 1.4 (2/5)** |" in text
+    assert "\nbures adapt --method ckb --seed 1\n" in text
+    lines = [line for line in render_table(hostile).splitlines() if line.startswith("|")]
+    assert {line.replace("\\|", "").count("|") for line in lines} == {7}
+
+
+def test_a_terminal_gets_parts_that_fit():
+    grid = load_grid("office10")
+    table = bench_table(grid, [])
+    for width in (100, 400):
+        console = Console(width=width, record=True, file=io.StringIO())
+        for part in rich_tables(table, width):
+            console.print(part)
+        lines = console.export_text().splitlines()
+        assert max(map(len, lines)) <= width
+        heads = " ".join(line for line in lines if "┃" in line)
+        assert all(table.head(task) in heads for task in grid.tasks)
+        assert "…" not in heads
+
+
+def test_other_formats_are_refused():
+    table = bench_table(load_grid("digits"), [])
+    with pytest.raises(ValueError, match="format='pdf' is unknown"):
+        render_table(table, "pdf")
+    assert FORMATS[0] == "terminal"

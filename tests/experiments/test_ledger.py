@@ -1,0 +1,93 @@
+"""The ledger: whole lines whatever happens, and no cell twice."""
+
+import json
+import multiprocessing
+
+import pytest
+
+from bures.experiments import Ledger, read_results
+
+
+def write_many(path, name, n):
+    ledger = Ledger(path)
+    for number in range(n):
+        ledger.append({"key": f"{name}{number}", "padding": name * 5000})
+        ledger.append({"key": "shared", "from": name})
+
+
+def test_processes_that_write_at_once_leave_whole_lines_and_no_key_twice(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=write_many, args=(path, name, 25)) for name in "ab"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(lines) == len({line["key"] for line in lines}) == 51
+    assert all(line["padding"] == line["key"][0] * 5000 for line in lines if line["key"] != "shared")
+
+
+@pytest.mark.parametrize(("tail", "kept"), [('{"key": "cut', ["a", "c"]), ('{"key": "b"}', ["a", "b", "c"])])
+def test_a_line_that_was_cut_off_goes_and_one_without_its_end_stays(tmp_path, tail, kept):
+    path = tmp_path / "ledger.jsonl"
+    path.write_text('{"key": "a"}\n' + tail)
+    assert [result["key"] for result in read_results(path)] == kept[:-1]
+    assert Ledger(path).append({"key": "c"})
+    assert [json.loads(line)["key"] for line in path.read_text().splitlines()] == kept
+
+
+def test_lines_that_others_add_are_seen(tmp_path):
+    here, there = Ledger(tmp_path / "ledger.jsonl"), Ledger(tmp_path / "ledger.jsonl")
+    assert here.results() == {}
+    there.append({"key": "a"})
+    assert list(here.results()) == ["a"]
+    there.append({"key": "b"})
+    assert list(here.results()) == ["a", "b"]
+    assert not here.append({"key": "b"})
+
+
+def test_a_cell_is_claimed_once_and_not_when_it_is_finished(tmp_path):
+    here, there = Ledger(tmp_path / "ledger.jsonl"), Ledger(tmp_path / "ledger.jsonl")
+    claim = here.claim("a")
+    assert there.claim("a") is None
+    other = there.claim("b")
+    claim.release()
+    again = there.claim("a")
+    there.append({"key": "a"})
+    again.release()
+    assert here.claim("a") is None
+    other.release()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["ledger.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"key": 1\n{"key": "b"}\n', "damaged in line 1"),
+        ('{"key": "a"}\n[1]\n', "damaged in line 2.*a result with a key"),
+        ('{"key": "a", "schema": 99}\n', "schema 99, and this version of bures reads up to 2"),
+    ],
+)
+def test_what_is_no_ledger_is_refused(tmp_path, text, message):
+    path = tmp_path / "ledger.jsonl"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_results(path)
+
+
+def test_numbers_that_are_not_finite_are_null(tmp_path):
+    Ledger(tmp_path / "ledger.jsonl").append({"key": "a", "loss": float("nan")})
+    assert json.loads((tmp_path / "ledger.jsonl").read_text(), parse_constant=pytest.fail) == {"key": "a", "loss": None}
+
+
+def test_a_log_can_be_written_for_any_key_and_goes_with_its_folder(tmp_path):
+    ledger = Ledger(tmp_path / "digits.jsonl")
+    keys = ["../../etc|x", "a/b#c|ü|ckb+mmd|0" + "|long" * 100, "a?b", "a*b"]
+    logs = [ledger.write_log(key, key) for key in keys]
+    assert len(set(logs)) == len(keys)
+    assert {log.parent for log in logs} == {tmp_path / "digits.logs"}
+    for key in keys:
+        ledger.remove_log(key)
+    assert not (tmp_path / "digits.logs").exists()

@@ -1,0 +1,78 @@
+"""Many pairs of domains in one call equal a loop over them."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import one_hot
+
+import bures
+
+PAIRS, N, M, K = 4, 14, 11, 3
+
+
+def pairs(dtype=torch.float64, labels="soft"):
+    generator = torch.Generator().manual_seed(0)
+    xs = torch.randn(PAIRS, N, 5, generator=generator).to(dtype).requires_grad_()
+    xt = (1.5 * torch.randn(PAIRS, M, 5, generator=generator)).to(dtype).requires_grad_()
+    ys = torch.randint(K, (PAIRS, N), generator=generator)
+    hard = torch.randint(K, (PAIRS, M), generator=generator)
+    yt = (2 * one_hot(hard, K) + torch.randn(PAIRS, M, K, generator=generator)).softmax(-1)
+    return xs, ys, xt, hard if labels == "hard" else yt
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("labels", ["soft", "hard"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"bandwidth": "per-block"}, {"kernel": "linear", "label_kernel": "linear"}, {"kernel": "laplacian"}],
+    ids=str,
+)
+def test_one_call_is_a_loop_in_value_and_gradient(options, labels, dtype):
+    xs, ys, xt, yt = pairs(dtype, labels)
+    together = bures.ckb(xs, ys, xt, yt, **options)
+    assert together.shape == (PAIRS,)
+    one_by_one = torch.stack([bures.ckb(xs[i], ys[i], xt[i], yt[i], **options) for i in range(PAIRS)])
+    tolerance = {torch.float32: 1e-4, torch.float64: 1e-9}[dtype]
+    torch.testing.assert_close(together, one_by_one, rtol=tolerance, atol=tolerance)
+    weights = torch.arange(1.0, PAIRS + 1).to(dtype)
+    for one, other in zip(
+        torch.autograd.grad((weights * together).sum(), (xs, xt)),
+        torch.autograd.grad((weights * one_by_one).sum(), (xs, xt)),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=1e2 * tolerance, atol=tolerance)
+
+
+def test_weights_leading_dimensions_and_numpy():
+    xs, ys, xt, yt = pairs()
+    weights = torch.rand(PAIRS, N, generator=torch.Generator().manual_seed(1)).double()
+    together = bures.ckb(xs, ys, xt, yt, sample_weight_s=weights)
+    loop = [bures.ckb(xs[i], ys[i], xt[i], yt[i], sample_weight_s=weights[i]) for i in range(PAIRS)]
+    torch.testing.assert_close(together, torch.stack(loop))
+    shaped = bures.ckb(*(part.detach().reshape(2, 2, *part.shape[1:]).numpy() for part in (xs, ys, xt, yt)))
+    assert isinstance(shaped, np.ndarray)
+    np.testing.assert_allclose(shaped.ravel(), bures.ckb(xs, ys, xt, yt).detach().numpy(), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"xt": torch.zeros(PAIRS + 1, M, 5)}, "same leading dimensions"),
+        ({"ys": torch.zeros(PAIRS, N + 1, dtype=torch.int64)}, r"ys has shape \(4, 15\); accepted is \(4, 14\)"),
+        ({"bandwidth": "median"}, "bandwidth='median' is for one pair of samples at a time"),
+        ({"sample_weight_s": torch.ones(N)}, "sample_weight_s has shape"),
+        ({"xs": torch.full((PAIRS, N, 5), float("nan"))}, "xs contains NaN"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, message):
+    arguments = {**dict(zip(("xs", "ys", "xt", "yt"), pairs(torch.float32), strict=True)), **change}
+    with pytest.raises(ValueError, match=message):
+        bures.ckb(**arguments)
+
+
+def test_vmap_over_the_function_is_one_call():
+    xs, ys, xt, yt = pairs()
+    mapped = torch.func.vmap(bures.ckb)(xs, ys, xt, yt)
+    torch.testing.assert_close(mapped, bures.ckb(xs, ys, xt, yt))
+    gradients = torch.func.vmap(torch.func.grad(bures.ckb))(xs, ys, xt, yt)
+    torch.testing.assert_close(gradients, torch.autograd.grad(mapped.sum(), xs)[0])
