@@ -14,9 +14,16 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="module", autouse=True)
 def no_example_is_left_out():
     scripts = {path.stem for path in (ROOT / "examples").glob("[!_]*.py")}
-    assert scripts == {"complexity", "conditional_shift", "convergence", "moments", "training_loop"}, (
-        "a new example needs a test here"
-    )
+    tested = {
+        "complexity",
+        "conditional_shift",
+        "convergence",
+        "moments",
+        "training_loop",
+        "two_sample_test",
+        "which_shift",
+    }
+    assert scripts == tested, "a new example needs a test here"
 
 
 def run_example(name, folder):
@@ -92,3 +99,31 @@ def test_training_loop(tmp_path):
     assert set(accuracies) == {"source", "source+adabn", "entropy", "kernel-bures", "ckb", "ckw"}
     # Ten classes: every adapted network is far from chance after a few epochs, whatever the machine's rounding.
     assert all(values[0] > 25 for name, values in accuracies.items() if name != "source")
+
+
+def test_two_sample_test(tmp_path):
+    printed = run_example("two_sample_test", tmp_path)
+    assert "refused: ys holds true labels but yt predicted ones" in printed
+    assert (tmp_path / "two_sample_test.png").stat().st_size > 10_000
+    results = read_manifest(tmp_path)["results"]
+    assert {name: test["rejected"] for name, test in results.items()} == {
+        "conditional": True,
+        "marginal": False,
+        "predicted": True,
+        "aggregated": True,
+    }
+
+
+def test_which_shift(tmp_path):
+    run_example("which_shift", tmp_path)
+    assert (tmp_path / "which_shift.png").stat().st_size > 10_000
+    assert (tmp_path / "report.html").stat().st_size > 5_000
+    results = read_manifest(tmp_path)["results"]
+    for report in results.values():
+        found = {finding["shift"]: finding["found"] for finding in report["findings"]}
+        assert found == {"label": True, "marginal": True, "conditional": True}
+    ranked = sorted(results["with_labels"]["classes"], key=lambda row: -row["effect_size"])
+    assert {row["name"] for row in ranked[:2]} == {3, 8}
+    # The true share of ones in the target, 1 / (1 + 9 / 3), lies in the interval estimated without its labels.
+    ones = results["without_labels"]["classes"][1]
+    assert ones["low"] - 0.02 <= 1 / 4 <= ones["high"] + 0.02

@@ -1,4 +1,4 @@
-"""Fill tables and figures of README.md and docs/results.md from the ledgers in results/; --check only compares.
+"""Fill tables and figures of README.md and of pages in docs/ from results/ and benchmarks/; --check only compares.
 
 A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<!-- = QUESTION -->`` by a number and
 ``<!-- . -->``, never at the beginning of a line, where Markdown would take it for a block of HTML. Questions are
@@ -39,12 +39,19 @@ from bures.experiments import (
 from bures.files import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the package
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]  # benchmarks and tools are no part of the package
+
+import testing_tables  # noqa: E402
 
 from benchmarks import scale  # noqa: E402
 from benchmarks.table import markdown_table  # noqa: E402
 
-PAGES = (ROOT / "docs" / "results.md", ROOT / "README.md", ROOT / "docs" / "large_data.md")
+PAGES = (
+    ROOT / "docs" / "results.md",
+    ROOT / "README.md",
+    ROOT / "docs" / "large_data.md",
+    ROOT / "docs" / "testing.md",
+)
 IMAGES = ROOT / "docs" / "images"
 
 CONTROLS = ("source", "source+adabn", "entropy", "im", "class-means", "mcc")
@@ -151,6 +158,9 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
     printed = ("source", "dan", "dann", "kgot", "cdan+e", "etd", "dmp", "ckb", "ckb+mmd")
     found: dict[str, Callable[[], str]] = {"step": step_table, "summary": summary_table}
     found["times"] = markdown_table
+    found |= {
+        "level": testing_tables.level_table, "power": testing_tables.power_table, "speed": testing_tables.speed_table,
+    }  # fmt: skip
     found["moments"] = lambda: scale.moments_table(scale.measured())
     found["billion"] = lambda: scale.billion_table(scale.measured())
     for grid in ("digits", "office10", "office10-alexnet", "office10-images", "office-home", "office-home-images"):

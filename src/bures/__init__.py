@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bures.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from bures import data
+    from bures import data, testing
     from bures.feature_maps import LinearMap, NystroemMap, RandomFourierMap
     from bures.losses import BuresLoss, CKBLoss, CKWLoss, ClassMeansLoss, KernelBuresLoss, MMDLoss
     from bures.metrics import (
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     )
     from bures.moments import ConditionalMoments, MomentDistance
     from bures.running_losses import RunningCKWLoss
+    from bures.shift import ShiftReport, shift_report
+    from bures.testing import ShiftTest, conditional_test, marginal_test
 
 __all__ = [
     "BuresLoss",
@@ -42,21 +44,29 @@ __all__ = [
     "NystroemMap",
     "RandomFourierMap",
     "RunningCKWLoss",
+    "ShiftReport",
+    "ShiftTest",
     "bures",
     "bures_covariance",
     "ckb",
     "ckw",
+    "conditional_test",
     "data",
     "explain",
     "kernel_bures",
+    "marginal_test",
     "mmd",
+    "shift_report",
+    "testing",
 ]
 
 __version__ = "0.1.0"
 
-_HOMES = {name: "bures.losses" if name.endswith("Loss") else "bures.metrics" for name in __all__ if name != "data"}
-_HOMES |= {"data": "bures.data", "RunningCKWLoss": "bures.running_losses"}
+_HOMES = {name: "bures.losses" if name.endswith("Loss") else "bures.metrics" for name in __all__}
+_HOMES |= {"data": "bures.data", "testing": "bures.testing", "RunningCKWLoss": "bures.running_losses"}
 _HOMES |= dict.fromkeys(("LinearMap", "NystroemMap", "RandomFourierMap"), "bures.feature_maps")
 _HOMES |= dict.fromkeys(("ConditionalMoments", "MomentDistance"), "bures.moments")
+_HOMES |= dict.fromkeys(("ShiftTest", "conditional_test", "marginal_test"), "bures.testing")
+_HOMES |= dict.fromkeys(("ShiftReport", "shift_report"), "bures.shift")
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -7,7 +7,7 @@ from torch.nn.functional import one_hot
 
 import bures
 from bures.methods import Batch, make_method
-from bures.methods._label_shift import class_weights
+from bures.shift._priors import class_weights
 
 
 def draw_frequencies(rng, k):

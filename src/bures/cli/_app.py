@@ -20,6 +20,8 @@ from bures.cli.export import export
 from bures.cli.features import features
 from bures.cli.methods import methods
 from bures.cli.predict import predict
+from bures.cli.shift import shift
+from bures.cli.test import two_sample_test
 from bures.training import TrainingError
 
 __all__ = ["app", "main"]
@@ -38,6 +40,8 @@ app.command()(predict)
 app.command()(evaluate)
 app.command()(export)
 app.command()(distance)
+app.command("test")(two_sample_test)
+app.command()(shift)
 app.command()(doctor)
 app.command()(methods)
 app.command()(bench)

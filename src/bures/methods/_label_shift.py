@@ -8,11 +8,11 @@ from torch.nn.functional import one_hot
 
 from bures.methods._method import Batch, Schedule, Term
 from bures.metrics import mmd
+from bures.shift._priors import class_weights
 
-__all__ = ["LabelMMDTerm", "class_weights"]
+__all__ = ["LabelMMDTerm"]
 
 MOMENTUM = 0.95  # of the running frequencies: some twenty batches, while predictions still change
-RIDGE = 1e-2  # pull of the weights towards one, relative to the mean square of the frequencies
 
 
 class LabelMMDTerm(Term):
@@ -72,40 +72,3 @@ class LabelMMDTerm(Term):
         momentum = torch.where(self.joint.sum() > 0, MOMENTUM, 0.0)  # the first batch stands for itself
         self.joint = momentum * self.joint + (1 - momentum) * joint
         self.predicted = momentum * self.predicted + (1 - momentum) * predicted
-
-
-def class_weights(joint: Tensor, predicted: Tensor) -> Tensor:
-    r"""Ratios :math:`\pi_t(c) / \pi_s(c)` of class frequencies, by black-box shift estimation.
-
-    Parameters
-    ----------
-    joint : Tensor (K, K)
-        Frequencies of (predicted class, true class) on the source.
-    predicted : Tensor (K,)
-        Frequencies of predicted classes on the target.
-
-    Returns
-    -------
-    Tensor (K,)
-        Non-negative weights whose mean over the source is one: the solution of :math:`C w = q` with a ridge towards
-        equal weights, which decides where predictions carry no information yet.
-
-    Notes
-    -----
-    Lipton, Wang and Smola, "Detecting and Correcting for Label Shift with Black Box Predictors", ICML 2018, with the
-    regularisation of Azizzadenesheli et al., ICLR 2019.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from bures.methods._label_shift import class_weights
-    >>> class_weights(torch.diag(torch.tensor([0.5, 0.5])).double(), torch.tensor([0.8, 0.2]).double())
-    tensor([1.5941, 0.4059], dtype=torch.float64)
-    """
-    k = len(predicted)
-    ridge = (RIDGE * joint.square().sum() / k).clamp_min(torch.finfo(joint.dtype).tiny)
-    gram = joint.T @ joint + ridge * torch.eye(k, dtype=joint.dtype, device=joint.device)
-    change, _ = torch.linalg.solve_ex(gram, joint.T @ (predicted - joint.sum(dim=1)))
-    weights: Tensor = (1 + change).clamp_min(0)
-    mean = weights @ joint.sum(dim=0)
-    return weights / torch.where(mean > 0, mean, 1.0)
