@@ -17,7 +17,8 @@ def test_every_grid_has_the_metric_the_controls_and_all_other_methods_under_one_
     main = grid.stages[0].recipe
     under_main = {method for stage in grid.stages if stage.recipe == main for method in stage.methods}
     assert under_main >= CONTROLS | FAMILY
-    assert under_main == DEEP
+    # A method that not all samples can be used with stands where they can: that of small images among the digits.
+    assert under_main == DEEP - (set() if name == "digits" else {"cycada"})
     seeds = {method: set() for method in under_main}
     for cell in grid.cells(recipes=[main]):
         seeds[cell.method].add(cell.seed)

@@ -240,7 +240,9 @@ def _expand(names: Iterable[str], recipe: str | None, earlier: Sequence[Stage]) 
     expanded: list[str] = []
     for name in named:
         if name == OTHERS:
-            expanded += [method for method in known if method not in taken and method not in named]
+            # Not all can be used with any samples; those that cannot are named where they belong.
+            usable = known if recipe is None else [method for method in known if method_info(method).samples == "any"]
+            expanded += [method for method in usable if method not in taken and method not in named]
         elif name == ADABN and recipe is not None:
             raise ValueError(f"{ADABN!r} is a row of the cells of 'source'; name that")
         elif name not in (SHALLOW if recipe is None else method_names()):

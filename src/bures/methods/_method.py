@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from bures.arrays import check_choice
+
+if TYPE_CHECKING:
+    from bures.networks import Network
 
 __all__ = ["Batch", "ConditionalTerm", "FeatureTerm", "Method", "Objective", "Schedule", "Term"]
 
@@ -174,6 +177,9 @@ class Method(nn.Module):
     ['ckb', 'entropy']
     """
 
+    owns_training: ClassVar[bool] = False
+    """Whether the method makes its own training steps, see `OwnTraining`."""
+
     def __init__(
         self,
         name: str,
@@ -192,6 +198,19 @@ class Method(nn.Module):
     def needs_target(self) -> bool:
         """Whether a step needs a target batch at all."""
         return len(self.terms) > 0
+
+    def prepare(self, network: Network, shape: tuple[int, ...]) -> None:
+        """Look at the network and the shape (C, H, W) or (d,) of its samples before training; most methods need not.
+
+        A method that cannot work with them raises a ValueError here.
+        """
+
+    def check_length(self, n_steps: int) -> None:
+        """Look at the length of the training before it begins; a method that needs more raises a ValueError."""
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        """Parameters that the optimiser of the network trains too."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def setup(self, n_features: int, n_classes: int) -> None:
         """Prepare the terms for features (n, n_features) and n_classes classes, before training."""

@@ -18,6 +18,7 @@ __all__ = ["MethodInfo", "make_method", "method_info", "method_names", "method_o
 Factory = Callable[..., Method]
 
 MATCHES = ("nothing", "marginal", "joint", "conditional", "predictions")
+SAMPLES = ("any", "small images")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class MethodInfo:
         What a step costs beyond the network, for n samples of d features in K classes.
     requires : str, optional
         The extra of this package that it needs.
+    samples : {"any", "small images"}
+        What it can be used with.
 
     Examples
     --------
@@ -53,6 +56,7 @@ class MethodInfo:
     paper: str
     cost: str
     requires: str | None
+    samples: str = "any"
 
 
 _FACTORIES: dict[str, Factory] = {}
@@ -60,7 +64,13 @@ _INFOS: dict[str, MethodInfo] = {}
 
 
 def register(
-    name: str, *, matches: str = "nothing", paper: str = "", cost: str = "", requires: str | None = None
+    name: str,
+    *,
+    matches: str = "nothing",
+    paper: str = "",
+    cost: str = "",
+    requires: str | None = None,
+    samples: str = "any",
 ) -> Callable[[Factory], Factory]:
     """Make a function that builds a method available under a name; its keyword arguments are the method's options.
 
@@ -68,13 +78,15 @@ def register(
     the formula.
     """
     check_choice("matches", matches, MATCHES)
+    check_choice("samples", samples, SAMPLES)
 
     def add(factory: Factory) -> Factory:
         if name in _FACTORIES:
             raise ValueError(f"a method named {name!r} exists already ({_FACTORIES[name].__module__})")
         first, _, _ = (inspect.getdoc(factory) or "").partition("\n")
         summary = first.partition(":math:")[0].rstrip(" :,.").replace("`", "")
-        _FACTORIES[name], _INFOS[name] = factory, MethodInfo(name, summary, matches, paper, cost, requires)
+        _FACTORIES[name] = factory
+        _INFOS[name] = MethodInfo(name, summary, matches, paper, cost, requires, samples)
         return factory
 
     return add

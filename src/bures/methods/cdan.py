@@ -34,8 +34,10 @@ def cdan(
     Long, Cao, Wang and Jordan, "Conditional adversarial domain adaptation", NeurIPS 2018: the game of `dann` where the
     discriminator sees the multilinear map :math:`T(z, p) = z \otimes p`. Above ``largest`` products (published: 4096)
     it sees :math:`\frac{1}{\sqrt r} (R_z z) \odot (R_p p)` instead, with fixed Gaussian matrices and r
-    ``random_features``, whose inner products are those of T on average; the publication leaves r open. Predictions
-    are constants in T, as in the authors' programme: the publication does not say.
+    ``random_features``, whose inner products are those of T on average. The publication leaves r open, and whether
+    predictions are constants in T; both are as in the authors' programme, r = 1024 and constants. That programme has
+    dropout of 0.5 in its discriminator, and reaches the end of the ramp after 10 000 steps; ours has none, and the ramp
+    of `dann` over the whole training.
     """
     schedule = Schedule(weight, start, ramp, "sigmoid")
     term = ConditionalAdversarialTerm(

@@ -25,12 +25,12 @@ def ckb(
     entropy_start: float = 0.0,
     ramp: float = 0.0,
 ) -> Method:
-    r"""Conditional distribution matching, eq. (6): :math:`CE + \lambda_1 Ent + \lambda_2 CKB`.
+    r"""Kernel covariances of the features given the class: :math:`CE + \lambda_1 Ent + \lambda_2 CKB`.
 
-    Luo and Ren, "Conditional Bures Metric for Domain Adaptation", CVPR 2021. Defaults are those of the paper's text,
-    :math:`(\lambda_1, \lambda_2) = (0.5, 1)`, :math:`\varepsilon = 10^{-2}`; `start` and `entropy_start` are the epochs
-    from which the terms count, `ramp` the epochs in which they rise. ``diversity`` weights the term of information
-    maximisation that keeps all classes in the predictions, which is not in the paper.
+    Luo and Ren, "Conditional Bures Metric for Domain Adaptation", CVPR 2021, eq. (6). Defaults are those of the paper's
+    text, :math:`(\lambda_1, \lambda_2) = (0.5, 1)`, :math:`\varepsilon = 10^{-2}`; ``start`` and ``entropy_start`` are
+    the epochs from which the terms count, ``ramp`` the epochs in which they rise. ``diversity`` weights the term of
+    information maximisation that keeps all classes in the predictions, which is not in the paper.
     """
     alignment = _ckb(weight, eps, pseudo_labels, bandwidth, start, ramp)
     return Method("ckb", [*prediction_terms(entropy, diversity, entropy_start, ramp), alignment])
@@ -46,7 +46,7 @@ def ckb_no_entropy(
     start: float = 0.0,
     ramp: float = 0.0,
 ) -> Method:
-    r"""The paper's ablation without the entropy of predictions: :math:`CE + \lambda_2 CKB`."""
+    r"""The paper's ablation of ckb without the entropy of predictions: :math:`CE + \lambda_2 CKB`."""
     return Method("ckb-no-entropy", [_ckb(weight, eps, pseudo_labels, bandwidth, start, ramp)])
 
 
@@ -64,11 +64,12 @@ def ckb_mmd(
     ramp: float = 0.0,
     label_shift: bool = True,
 ) -> Method:
-    r"""Joint distribution matching, eq. (7): :math:`CE + \lambda_1 Ent + \lambda_2 (CKB + MMD)`.
+    r"""Kernel covariances given the class, and class frequencies: :math:`CE + \lambda_1 Ent + \lambda_2 (CKB + MMD)`.
 
-    The MMD is between source labels and target predictions, with one bandwidth for its three blocks and its gradient
-    through the predictions. With ``label_shift`` the source labels are weighted to the class frequencies of the
-    target, estimated from predictions; without, as in the paper, the target is pressed into those of the source.
+    Eq. (7) of the paper of `ckb`. The MMD is between source labels and target predictions, with one bandwidth for its
+    three blocks and its gradient through the predictions. With ``label_shift``, which is ours, the source labels are
+    weighted to the class frequencies of the target, estimated from predictions; without, as in the paper, the target
+    is pressed into those of the source.
     """
     terms = [
         *prediction_terms(entropy, diversity, entropy_start, ramp),

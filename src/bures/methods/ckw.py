@@ -25,11 +25,11 @@ def ckw(
     entropy_start: float = 0.0,
     ramp: float = 0.0,
 ) -> Method:
-    r"""Covariances and means of the conditionals: :math:`CE + \lambda_1 Ent + \lambda_2 (CKB + \mu M)`.
+    r"""Kernel means and covariances of the features by class: :math:`CE + \lambda_1 Ent + \lambda_2 (CKB + \mu M)`.
 
-    :math:`M = \sum_c \pi_c \|\mu^s_c - \mu^t_c\|^2` is weighted by ``means``.
-    The step beyond the paper: CKB cannot tell which class is where, the means can. With ``means=1`` and a shared
-    bandwidth, the two terms are the squared CKW distance.
+    :math:`M = \sum_c \pi_c \|\mu^s_c - \mu^t_c\|^2` is weighted by ``means``. All defaults are ours; those that `ckb`
+    has too are its. The step beyond the paper: CKB cannot tell which class is where, the means can. With ``means=1``
+    and a shared bandwidth, the two terms are the squared CKW distance.
     """
     covariance = CKBLoss(eps=eps, pseudo_labels=pseudo_labels, bandwidth=bandwidth)
     terms = [
@@ -52,7 +52,10 @@ def class_means(
     entropy_start: float = 0.0,
     ramp: float = 0.0,
 ) -> Method:
-    r"""Means of the conditionals without their covariances: a control for `ckw`."""
+    r"""Kernel means of the features given the class: a control for `ckw` without its covariances.
+
+    All defaults are ours; those that `ckb` has too are its.
+    """
     means = _means(weight, pseudo_labels, bandwidth, start, ramp)
     return Method("class-means", [*prediction_terms(entropy, diversity, entropy_start, ramp), means])
 

@@ -26,6 +26,6 @@ def dann(
     layers of width ``hidden`` with ReLU (published for Office: 1024) and learns at its full rate; only the gradient
     that reaches the features is reversed and multiplied by
     :math:`\lambda_p = \lambda (2 / (1 + e^{-10 p}) - 1)`, where p rises from 0 to 1 over the whole training, as
-    published, or over ``ramp`` epochs; ``weight`` is :math:`\lambda`.
+    published, or over ``ramp`` epochs; ``weight`` is :math:`\lambda`, published as 1.
     """
     return Method("dann", [AdversarialTerm(Schedule(weight, start, ramp, "sigmoid"), hidden=hidden, dropout=dropout)])

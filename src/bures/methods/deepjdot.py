@@ -31,9 +31,10 @@ def deepjdot(
         \gamma = \arg\min_{\gamma \in \Pi(1/n, 1/m)} \sum_{ij} \gamma_{ij} c_{ij}
 
     Damodaran et al., "DeepJDOT: deep joint distribution optimal transport for unsupervised domain adaptation",
-    ECCV 2018, with the published :math:`\alpha = 10^{-3}` and :math:`\lambda_t = 10^{-4}`. The plan is exact, by POT,
-    for each batch, and a constant of the graph: by the envelope theorem the gradient through the cost is that of the
-    optimal value. It reaches the features of both domains and the predictions of the target.
+    ECCV 2018, with the published :math:`\alpha = 10^{-3}` and :math:`\lambda_t = 10^{-4}`, for digits and features of
+    their network: both depend on the scale of the features. ``weight`` is ours, to change both at once. The plan is
+    exact, by POT, for each batch, and a constant of the graph: by the envelope theorem the gradient through the cost is
+    that of the optimal value. It reaches the features of both domains and the predictions of the target.
     """
     import_pot("deepjdot")  # missing now rather than in the first step
     return Method("deepjdot", [JointTransportTerm(Schedule(weight, start, ramp), alpha, lambda_t)])

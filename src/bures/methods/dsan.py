@@ -25,7 +25,7 @@ def dsan(
     start: float = 0.0,
     ramp: float | None = None,
 ) -> Method:
-    r"""Mean embeddings of the features, class by class: :math:`CE + \lambda_p\, \mathrm{LMMD}^2`.
+    r"""Kernel means of the features, class by class: :math:`CE + \lambda_p\, \mathrm{LMMD}^2`.
 
     .. math::
         \mathrm{LMMD}^2 = \frac1K \sum_c \Big\| \sum_i w^s_{ic} \phi(z^s_i) - \sum_j w^t_{jc} \phi(z^t_j) \Big\|^2
@@ -34,7 +34,8 @@ def dsan(
     :math:`w_{ic}` are labels of the source and softmax predictions of the target, each divided by its sum over the
     batch; they are constants: the gradient reaches the features only. The publication does not say what becomes of a
     class that the source batch lacks: it is left out, and the mean is over the others. :math:`\lambda_p` rises as a
-    sigmoid over the whole training, as published, or over ``ramp`` epochs.
+    sigmoid over the whole training, as published, or over ``ramp`` epochs. Its end, ``weight``, is 1 here; the authors'
+    programme has 0.5 with kernels that are summed, which is 2.5 with those of `dan`, that sum to one.
     """
     return Method("dsan", [LocalMMDTerm(Schedule(weight, start, ramp, "sigmoid"), multiples)])
 

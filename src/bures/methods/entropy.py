@@ -14,6 +14,6 @@ def entropy_minimisation(*, entropy: float = 0.5, entropy_start: float = 0.0, ra
     r"""Cross-entropy on the source and entropy on the target, :math:`CE + \lambda_1 Ent`.
 
     Grandvalet and Bengio, "Semi-supervised learning by entropy minimization", NIPS 2005. In the paper's ablation this
-    is the objective without :math:`\mathcal{L}_{CKB}`.
+    is the objective without :math:`\mathcal{L}_{CKB}`; the weight 0.5 is that of `ckb`.
     """
     return Method("entropy", [EntropyTerm(entropy, entropy_start, ramp)])

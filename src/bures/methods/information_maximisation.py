@@ -17,7 +17,7 @@ def information_maximisation(
 
     Krause, Perona and Gomes, "Discriminative clustering by regularized information maximization", NIPS 2010. It aligns
     nothing, and gives much of what alignment methods claim: a control. Without ``diversity`` both terms have the weight
-    of the entropy, as in the publication: the mutual information of samples and predictions.
+    of the entropy, as in the publication: the mutual information of samples and predictions. That weight is `ckb`'s.
     """
     diversity = entropy if diversity is None else diversity
     return Method("im", prediction_terms(entropy, diversity, entropy_start, ramp))

@@ -22,7 +22,7 @@ def jan(
     start: float = 0.0,
     ramp: float | None = None,
 ) -> Method:
-    r"""Mean embeddings of features and predictions together: :math:`CE + \lambda_p\, \mathrm{JMMD}^2`.
+    r"""Kernel means of features and predictions together: :math:`CE + \lambda_p\, \mathrm{JMMD}^2`.
 
     .. math::
         \mathrm{JMMD}^2 = \Big\| \tfrac1n \sum_i \phi(z^s_i) \otimes \psi(p^s_i)
@@ -30,9 +30,11 @@ def jan(
 
     Long, Zhu, Wang and Jordan, "Deep transfer learning with joint adaptation networks", ICML 2017. The kernel of a
     pair is the product of a mixture of Gaussians on features (``multiples`` of the mean squared distance) and a
-    Gaussian on softmax predictions, of both domains; its width, which the publication leaves open, is their mean
-    squared distance. The gradient flows through both. :math:`\lambda_p` rises as a sigmoid over the whole training, as
-    published, or over ``ramp`` epochs. The estimator is the biased one, which is never negative.
+    Gaussian on softmax predictions, of both domains. The gradient flows through both. As published,
+    :math:`\lambda_p` rises as a sigmoid to 1 over the whole training, or over ``ramp`` epochs. Ours: the width of the
+    kernel on predictions is their mean squared distance (the publication leaves it open, the authors' programme has
+    1.68); kernels of the mixture have weights that sum to one, as in `dan`; and the estimator is the biased one, which
+    is never negative, where the publication's takes linear time.
     """
     return Method("jan", [JointMMDTerm(Schedule(weight, start, ramp, "sigmoid"), multiples)])
 

@@ -19,7 +19,7 @@ def kgot(
     start: float = 0.0,
     ramp: float = 0.0,
 ) -> Method:
-    r"""Means and covariances of the features in an RKHS: :math:`CE + \lambda (d_{KB}^2 + \mu \|\mu_s - \mu_t\|^2)`.
+    r"""Kernel means and kernel covariances of the features: :math:`CE + \lambda (d_{KB}^2 + \mu \|\mu_s - \mu_t\|^2)`.
 
     Zhang, Wang and Nehorai, "Optimal transport in reproducing kernel Hilbert spaces: theory and applications",
     CVPR 2019 and TPAMI 2020. With ``means=1`` (:math:`\mu`) the bracket is the squared kernel Gauss-Wasserstein

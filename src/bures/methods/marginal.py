@@ -15,7 +15,11 @@ __all__ = ["bures", "kernel_bures"]
 def bures(
     *, entropy: float = 0.5, weight: float = 1.0, start: float = 0.0, entropy_start: float = 0.0, ramp: float = 0.0
 ) -> Method:
-    r"""Covariances of the features: :math:`CE + \lambda_1 Ent + \lambda_2 d_B^2`."""
+    r"""Covariances of the features, by the Bures distance: :math:`CE + \lambda_1 Ent + \lambda_2 d_B^2`.
+
+    The paper's ablation of `ckb` without classes and without a kernel. It does not say whether the weights differ;
+    they are those of `ckb`. The distance grows with the square of the features' scale.
+    """
     loss = BuresLoss()
     alignment = FeatureTerm("bures", Schedule(weight, start, ramp), loss)
     return Method("bures", [EntropyTerm(entropy, entropy_start, ramp), alignment])
@@ -31,7 +35,10 @@ def kernel_bures(
     entropy_start: float = 0.0,
     ramp: float = 0.0,
 ) -> Method:
-    r"""Covariance operators of the features: :math:`CE + \lambda_1 Ent + \lambda_2 d_{KB}^2`."""
+    r"""Kernel covariances of the features: :math:`CE + \lambda_1 Ent + \lambda_2 d_{KB}^2`.
+
+    The paper's ablation of `ckb` without classes. It does not say whether the weights differ; they are those of `ckb`.
+    """
     loss = KernelBuresLoss(bandwidth=bandwidth)
     alignment = FeatureTerm("kernel-bures", Schedule(weight, start, ramp), loss)
     return Method("kernel-bures", [EntropyTerm(entropy, entropy_start, ramp), alignment])

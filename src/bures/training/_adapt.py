@@ -213,6 +213,11 @@ def _described(domain: Domain, digest: str) -> dict[str, Any]:
 def _check_devices(setting: Setting, devices: int, strategy: str, sync_batchnorm: bool) -> None:
     if devices <= 1:
         return
+    if setting.method.owns_training:
+        raise ValueError(
+            f"devices={devices} is too many for method {setting.method.name!r}, which makes its own training steps; "
+            "accepted is 1"
+        )
     if any(name in strategy for name in ("spawn", "fork", "notebook")):
         raise ValueError(
             f"strategy={strategy!r} trains in processes that do not give back the state of a run; accepted is 'ddp'"

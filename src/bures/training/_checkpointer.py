@@ -121,12 +121,15 @@ class Checkpointer(L.Callback):
         self.saved_step, self._last = module.steps_done, time.monotonic()
 
     def _state(self, trainer: L.Trainer, module: AdaptationModule) -> dict[str, Any]:
+        # A method that makes its own steps has optimisers beside the recipe's, and no schedule with a state.
+        first, *others = trainer.optimizers
         return {
             "step": module.steps_done,
             "network": module.network.state_dict(),
             "method": module.method.state_dict(),
-            "optimiser": trainer.optimizers[0].state_dict(),
-            "schedule": trainer.lr_scheduler_configs[0].scheduler.state_dict(),
+            "optimiser": first.state_dict(),
+            "other_optimisers": [optimiser.state_dict() for optimiser in others],
+            "schedule": next((config.scheduler.state_dict() for config in trainer.lr_scheduler_configs), None),
             "record": module.record.state_dict(),
             "queue": {} if module.queue is None else module.queue.state_dict(),
             "recorder": self.recorder.state_dict(),
@@ -134,7 +137,7 @@ class Checkpointer(L.Callback):
 
 
 def restore(trainer: L.Trainer | None, module: AdaptationModule, state: dict[str, Any]) -> None:
-    """Bring a module, and the optimiser and schedule of its trainer, to the state of a checkpoint."""
+    """Bring a module, and the optimisers and schedules of its trainer, to the state of a checkpoint."""
     module.steps_done = state["step"]
     module.network.load_state_dict(state["network"])
     module.method.load_state_dict(state["method"])
@@ -142,5 +145,8 @@ def restore(trainer: L.Trainer | None, module: AdaptationModule, state: dict[str
     if module.queue is not None:
         module.queue.load_state_dict(state["queue"], module.device)
     if trainer is not None:
-        trainer.optimizers[0].load_state_dict(state["optimiser"])
-        trainer.lr_scheduler_configs[0].scheduler.load_state_dict(state["schedule"])
+        states = [state["optimiser"], *state.get("other_optimisers", ())]
+        for optimiser, saved in zip(trainer.optimizers, states, strict=True):
+            optimiser.load_state_dict(saved)
+        for config in trainer.lr_scheduler_configs:
+            config.scheduler.load_state_dict(state["schedule"])

@@ -16,6 +16,7 @@ from bures.training._batches import Step
 from bures.training._errors import NonFiniteLossError
 from bures.training._gather import gather_rows, world_size
 from bures.training._inputs import Inputs
+from bures.training._own_steps import make_own_step, own_optimisers
 from bures.training._plan import derive_seed
 from bures.training._queue import FeatureQueue
 from bures.training._recipe import Recipe
@@ -62,14 +63,20 @@ class AdaptationModule(L.LightningModule):
         self.steps_per_epoch, self.n_steps = steps_per_epoch, n_steps
         self.steps_done = 0
         self.record = StepRecord()
-        self.queue = FeatureQueue(recipe.queue) if recipe.queue > 0 and method.needs_target else None
+        queued = recipe.queue > 0 and method.needs_target and not method.owns_training
+        self.queue = FeatureQueue(recipe.queue) if queued else None
         self._generator: torch.Generator | None = None
+        self.automatic_optimization = not method.owns_training
 
-    def training_step(self, step: Step, batch_idx: int) -> Tensor:
-        """The objective of one step."""
+    def training_step(self, step: Step, batch_idx: int) -> Tensor | None:
+        """The objective of one step; None where the method has made the step by itself."""
         # Random numbers depend on the step alone: dropout and augmentation after a resumption are what they were.
         torch.manual_seed(derive_seed(self.recipe.seed, "step", step.number, self.global_rank))
         generator = self._step_generator(step.number, step.x_s.device)
+        if self.method.owns_training:
+            make_own_step(self, step, generator)
+            self._look_at_record(step)
+            return None
         batch = self._global_batch(self._forward(step, generator))
         cross_entropy = F.cross_entropy(batch.logits_s, batch.y_s, label_smoothing=self.recipe.label_smoothing)
         objective = self._objective(batch, step.number)
@@ -84,9 +91,12 @@ class AdaptationModule(L.LightningModule):
             {"source_accuracy": right},
             objective.weights,
         )
-        if loss.device.type == "cpu" or step.number % CHECK_EVERY == 0:
-            self.record.check_finite()
+        self._look_at_record(step)
         return loss
+
+    def _look_at_record(self, step: Step) -> None:
+        if step.x_s.device.type == "cpu" or step.number % CHECK_EVERY == 0:
+            self.record.check_finite()
 
     def _objective(self, batch: Batch, number: int) -> Objective:
         joined = batch if self.queue is None else self.queue.join(batch)
@@ -150,7 +160,7 @@ class AdaptationModule(L.LightningModule):
         """The recipe's optimiser and schedule, over the parameters of the network and of the method."""
         recipe = self.recipe
         groups = self.network.parameter_groups(recipe.lr, recipe.backbone_factor, recipe.head_factor)
-        if own := [parameter for parameter in self.method.parameters() if parameter.requires_grad]:
+        if own := self.method.shared_parameters():
             groups.append({"params": own, "lr": recipe.lr * recipe.head_factor, "name": "method"})
         decay, fused = recipe.weight_decay, self.device.type == "cuda"  # fused: one launch for all parameters
         optimiser: torch.optim.Optimizer
@@ -162,10 +172,13 @@ class AdaptationModule(L.LightningModule):
         else:
             kind = torch.optim.AdamW if recipe.optimiser == "adamw" else torch.optim.Adam
             optimiser = kind(groups, weight_decay=decay, fused=fused)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, self._rate)
+        if self.method.owns_training:
+            return own_optimisers(self.method, optimiser)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, self.rate)
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def _rate(self, step: int) -> float:
+    def rate(self, step: int) -> float:
+        """Factor of the learning rate after a number of steps, by the recipe's schedule."""
         recipe = self.recipe
         if recipe.schedule == "inverse":
             return float((1 + recipe.schedule_gamma * step) ** -recipe.schedule_power)

@@ -64,7 +64,8 @@ class Session:
             **options,
             max_epochs=self.setting.recipe.epochs - first // length,
             precision=self.setting.recipe.precision,  # type: ignore[arg-type]
-            gradient_clip_val=self.setting.recipe.gradient_clip,
+            # A method that makes its own steps clips by itself: Lightning would refuse.
+            gradient_clip_val=None if self.setting.method.owns_training else self.setting.recipe.gradient_clip,
             callbacks=callbacks,
             logger=TensorBoardLogger(self.folder.path, name="tensorboard", version="", purge_step=first),
             reload_dataloaders_every_n_epochs=1,

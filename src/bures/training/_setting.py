@@ -16,6 +16,7 @@ from bures.training._assembly import NetworkSpec, assemble, fit_samples
 from bures.training._batches import PairData
 from bures.training._evaluation import Evaluator
 from bures.training._inputs import Inputs
+from bures.training._own_steps import sample_shape, warn_of_what_is_ignored
 from bures.training._plan import derive_seed
 from bures.training._recipe import Recipe
 from bures.training._run_folder import checksum
@@ -73,6 +74,7 @@ def prepare(
     if source.labels is None:
         raise ValueError(f"source {source.name!r} is unlabelled; training needs its labels")
     method = recipe.build_method()
+    warn_of_what_is_ignored(method, recipe)
     target = align_classes(source, target, partial=partial)
     evaluation = target if evaluation is None else align_classes(source, evaluation, partial=True)
     if method.trains_on_target:
@@ -83,6 +85,7 @@ def prepare(
     same = evaluation is target
     with torch.random.fork_rng(devices=[]):  # a method's weights depend on the seed of the recipe alone
         torch.default_generator.manual_seed(derive_seed(recipe.seed, "method"))
+        method.prepare(network, sample_shape(network, inputs, spec.in_features))
         method.setup(int(getattr(network.head, "out_features", 0)), source.n_classes)
     source, target = (_stored(domain, spec, in_memory) for domain in (source, target))
     evaluation = target if same else _stored(evaluation, spec, in_memory)
@@ -92,6 +95,7 @@ def prepare(
     masked = target.hide_labels()[0] if target.labels is not None else target
     evaluator = Evaluator(evaluation, hidden, masked, inputs, n_workers=n_workers or 0)
     data = PairData(source, masked, recipe, n_workers)
+    method.check_length(recipe.epochs * data.steps_per_epoch)
     checksums = {"source": checksum(source), "target": checksum(masked), "evaluation": checksum(evaluation)}
     return Setting(recipe, spec, network, inputs, method, source, masked, evaluator, data, checksums)
 

@@ -1,0 +1,104 @@
+"""Fill the tables of docs/methods.md from the methods themselves and the benchmark; --check only compares."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+from bures.files import write_text
+from bures.methods import method_info, method_names, method_options
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "methods.md"
+RESULTS = ROOT / "benchmarks" / "results"
+NOT_MEASURED = "Not measured yet: `python -m benchmarks.method_cost --output benchmarks/results`."
+
+
+def shipped() -> list[str]:
+    """The methods of the library."""
+    return [name for name in method_names() if method_info(name).paper]
+
+
+def methods_table() -> str:
+    """One row for each method: what it matches, in short, its paper, the cost of a step as a formula, what it needs."""
+    lines = ["| method | matches | in short | paper | cost of a step | needs |", "| --- " * 6 + "|"]
+    for info in map(method_info, shipped()):
+        needs = info.samples if info.samples != "any" else ""
+        needs = needs if info.requires is None else f"`bures[{info.requires}]` {needs}".strip()
+        cells = [f"`{info.name}`", info.matches, info.summary, info.paper, info.cost, needs]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def options_table() -> str:
+    """The options of each method with their defaults."""
+    lines = ["| method | options and defaults |", "| --- | --- |"]
+    for name in shipped():
+        options = ", ".join(f"`{option}={_plain(value)}`" for option, value in method_options(name).items())
+        lines.append(f"| `{name}` | {options or 'none'} |")
+    return "\n".join(lines)
+
+
+def _plain(value: object) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def cost_table(folder: Path = RESULTS) -> str:
+    """Measured: milliseconds of a step and its ratio to the source's, for each device and batch size."""
+    manifests = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("method-cost-*.json"))]
+    if not manifests:
+        return NOT_MEASURED
+    columns = []
+    for manifest in manifests:
+        machine = manifest["hardware"].get("accelerator", f"{manifest['hardware']['threads']} CPU cores")
+        rows = {(row["method"], row["batch_size"]): row for row in manifest["results"]}
+        columns += [(machine, size, rows) for size in sorted({size for _, size in rows})]
+    header = ["method", *(f"{machine}, batch {size}: ms (ratio)" for machine, size, _ in columns)]
+    lines = ["| " + " | ".join(header) + " |", "| --- |" + " ---: |" * len(columns)]
+    source = [_cell(_source(rows, size), 1.0) for _, size, rows in columns]
+    lines.append("| " + " | ".join(["`source`", *source]) + " |")
+    names = dict.fromkeys(name for _, _, rows in columns for name, _ in rows)
+    for name in names:
+        found = [rows.get((name, size)) for _, size, rows in columns]
+        images = any(row is not None and row["samples"] == "images" for row in found)
+        cells = ["" if row is None else _cell(row["step_ms"], row["ratio"]) for row in found]
+        lines.append("| " + " | ".join([f"`{name}`" + (" (images)" if images else ""), *cells]) + " |")
+    return "\n".join(lines)
+
+
+def _source(rows: dict[tuple[str, int], dict], size: int) -> float:
+    """The step on the source alone, as it was seen beside the methods: the median over them."""
+    seen = sorted(row["source_ms"] for (_, n), row in rows.items() if n == size and row["samples"] == "vectors")
+    return seen[len(seen) // 2]
+
+
+def _cell(milliseconds: float, ratio: float) -> str:
+    return f"{milliseconds:.1f} ({ratio:.1f})"
+
+
+def filled(text: str) -> str:
+    """The page with the part between each pair of markers brought up to date."""
+    for name, part in (("methods", methods_table()), ("options", options_table()), ("cost", cost_table())):
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
+        text = re.sub(pattern, lambda match, part=part: f"{match[1]}\n{part}\n\n{match[2]}", text, flags=re.DOTALL)
+    return text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 where it is out of date")
+    check = parser.parse_args().check
+    text = PAGE.read_text(encoding="utf-8")
+    if filled(text) == text:
+        return 0
+    print(f"{PAGE.name} is out of date: run python tools/methods_page.py" if check else f"updated {PAGE.name}")
+    if not check:
+        write_text(PAGE, filled(text))
+    return int(check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
