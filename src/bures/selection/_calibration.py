@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from scipy.optimize import brentq
@@ -29,6 +29,10 @@ class Reliability(NamedTuple):
 
     error: float
     bins: tuple[Bin, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {"error": self.error, "bins": [part._asdict() for part in self.bins]}
 
 
 def reliability(probabilities: Array, labels: Array, *, n_bins: int = 15) -> Reliability:
