@@ -23,7 +23,7 @@ REMEDIES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False, slots=True)
 class Evidence:
     """All that a validator may know of a model. There is no place in it for target labels.
 

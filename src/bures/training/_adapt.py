@@ -132,11 +132,11 @@ def adapt(
     True
     """
     folder = RunFolder(output)
+    if on_epoch is not None and devices > 1:
+        raise ValueError(f"on_epoch is called in one process of devices={devices}; accepted is devices=1 with it")
     with _quiet():
         setting = prepare(source, target, evaluation, recipe, partial, in_memory, n_workers)
         _check_devices(setting, devices, strategy, sync_batchnorm)
-        if on_epoch is not None and devices > 1:
-            raise ValueError(f"on_epoch is called in one process of devices={devices}; accepted is devices=1 with it")
         # Of several processes one writes the run folder.
         leads = devices == 1 or rank_zero_only.rank == 0  # type: ignore[attr-defined]
         state = _start(folder, setting, resume, origin, leads) if leads or resume else None
