@@ -19,6 +19,7 @@ from bures.cli.export import export
 from bures.cli.features import features
 from bures.cli.methods import methods
 from bures.cli.predict import predict
+from bures.cli.tune import tune_command
 from bures.training import TrainingError
 
 __all__ = ["app", "main"]
@@ -33,6 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("adapt")(adapt_command)
+app.command("tune")(tune_command)
 app.command()(predict)
 app.command()(evaluate)
 app.command()(export)
