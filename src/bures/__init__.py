@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bures.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from bures import data
+    from bures import data, selection
     from bures.feature_maps import LinearMap, NystroemMap, RandomFourierMap
     from bures.losses import BuresLoss, CKBLoss, CKWLoss, ClassMeansLoss, KernelBuresLoss, MMDLoss
     from bures.metrics import (
@@ -50,12 +50,13 @@ __all__ = [
     "explain",
     "kernel_bures",
     "mmd",
+    "selection",
 ]
 
 __version__ = "0.1.0"
 
-_HOMES = {name: "bures.losses" if name.endswith("Loss") else "bures.metrics" for name in __all__ if name != "data"}
-_HOMES |= {"data": "bures.data", "RunningCKWLoss": "bures.running_losses"}
+_HOMES = {name: "bures.losses" if name.endswith("Loss") else "bures.metrics" for name in __all__}
+_HOMES |= {"data": "bures.data", "selection": "bures.selection", "RunningCKWLoss": "bures.running_losses"}
 _HOMES |= dict.fromkeys(("LinearMap", "NystroemMap", "RandomFourierMap"), "bures.feature_maps")
 _HOMES |= dict.fromkeys(("ConditionalMoments", "MomentDistance"), "bures.moments")
 
