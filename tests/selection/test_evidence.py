@@ -1,7 +1,9 @@
 """What validators may see: no place for target labels, every need declared, and bad arrays refused."""
 
 import inspect
+import re
 from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,3 +98,16 @@ def test_every_public_name_is_documented(name):
         described = text.partition("Parameters\n")[2]
         for parameter in inspect.signature(documented).parameters:
             assert parameter in described or name in ("validator_names", "validator_options"), parameter
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "selection.md"
+
+
+@pytest.mark.skipif(not PAGE.is_file(), reason="not a source tree")
+def test_the_page_names_every_validator_and_its_code_runs():
+    text = PAGE.read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)) == set(validator_names())
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), {})
