@@ -2,10 +2,19 @@
 
 import numpy as np
 import pytest
+import sklearn
 
 from bures.selection import negative_entropy, neighbourhood_density
 
-metrics = pytest.importorskip("skada.metrics")
+# skada calls scikit-learn in a way that is deprecated there.
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+
+
+@pytest.fixture
+def metrics():
+    """skada's scorers; they need metadata routing, which importing skada switches on for good and this only here."""
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield pytest.importorskip("skada.metrics")
 
 
 class Fixed:
@@ -28,14 +37,14 @@ def case():
     return p, X, y, sample_domain
 
 
-def test_soft_neighbourhood_density_is_skadas_per_row(case):
+def test_soft_neighbourhood_density_is_skadas_per_row(metrics, case):
     p, X, y, sample_domain = case
     theirs = metrics.SoftNeighborhoodDensity()(Fixed(p), X, y, sample_domain)
     # There a sample keeps a weight of its own below exp(-1 / 0.05) of its neighbours'.
     assert neighbourhood_density(p) == pytest.approx(theirs, abs=1e-6)
 
 
-def test_entropy_is_skadas_times_the_number_of_classes(case):
+def test_entropy_is_skadas_times_the_number_of_classes(metrics, case):
     """skada averages over all entries of the matrix, we over samples."""
     p, X, y, sample_domain = case
     theirs = metrics.PredictionEntropyScorer()(Fixed(p), X, y, sample_domain)

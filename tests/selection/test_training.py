@@ -90,7 +90,8 @@ def test_all_validators_see_no_target_labels(tmp_path):
     assert len({(run.path / "best.safetensors").read_bytes() for run in runs}) == 1
     temperatures = [run.manifest["final"]["temperature"] for run in runs]
     assert temperatures[0] == temperatures[1] == temperatures[2]
-    assert set(temperatures[0]) == {"source", "target"}
+    assert set(temperatures[0]) == {"source", "target", "effective_samples"}
+    assert 1 <= temperatures[0]["effective_samples"] <= 16
     assert runs[0].manifest["final"]["calibration"]["error"] != runs[1].manifest["final"]["calibration"]["error"]
     assert runs[2].manifest["final"]["calibration"] is None
     held = runs[0].manifest["data"]["held_out"]

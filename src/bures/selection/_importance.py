@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -182,6 +184,7 @@ def importance_weights(
     >>> bool(weights[0] < weights[1] < weights[2])
     True
     """
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     check_positive("regularisation", regularisation)
@@ -198,7 +201,9 @@ def importance_weights(
     scale = torch.where(scale > 0, scale, 1.0)  # a constant feature tells no domains apart
     domain = torch.cat([torch.zeros(len(xs)), torch.ones(len(xt))])
     classifier = LogisticRegression(C=1 / regularisation, max_iter=1000)
-    classifier.fit(((both - mean) / scale).numpy(), domain.numpy())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # an unfinished fit has weights a little closer to one
+        classifier.fit(((both - mean) / scale).numpy(), domain.numpy())
     log_odds = torch.as_tensor(classifier.decision_function(((points - mean) / scale).numpy()))
     return torch.exp(log_odds.clamp(-30.0, 30.0)) * (len(xs) / len(xt))
 

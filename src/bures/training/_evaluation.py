@@ -178,14 +178,19 @@ class Evaluator:
     def temperatures(self, network: Network, predictions: Predictions, batchnorm: str) -> dict[str, float] | None:
         """Temperatures at which predictions are calibrated; None where no source samples are held out.
 
-        "source" is that of held-out source samples, "target" that of the same weighted to be like the target.
+        "source" is that of held-out source samples, "target" that of the same weighted to be like the target;
+        "effective_samples" says how many of these decide it: of a few, the temperature is a guess.
         """
         if self.source is None or self.validation is None:
             return None
         seen = self.evidence(network, predictions, batchnorm)
         p, y = seen.validation_probabilities, seen.validation_labels
         weights = importance_weights(seen.source_features, seen.target_features, seen.validation_features)
-        return {"source": fit_temperature(p, y), "target": fit_temperature(p, y, sample_weight=weights)}
+        return {
+            "source": fit_temperature(p, y),
+            "target": fit_temperature(p, y, sample_weight=weights),
+            "effective_samples": float(weights.sum() ** 2 / weights.square().sum()),
+        }
 
     def _predict(self, network: Network, domain: Domain) -> Predictions:
         return predict_samples(

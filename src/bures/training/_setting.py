@@ -88,10 +88,13 @@ def prepare(
         torch.default_generator.manual_seed(derive_seed(recipe.seed, "method"))
         method.setup(int(getattr(network.head, "out_features", 0)), source.n_classes)
     source, target = (_stored(domain, spec, in_memory) for domain in (source, target))
-    # The upper bound trains on the target's labels; validators see those of the source even so.
-    labelled = _stored(labelled, spec, in_memory) if method.trains_on_target else source
-    labelled, shown, held = _judged(labelled, recipe)
-    source = source if method.trains_on_target else labelled
+    shown: Domain | None = None
+    held: Domain | None = None
+    if recipe.source_holdout or any(validator.needs_source for validator in recipe.build_validators()):
+        # The upper bound trains on the target's labels; validators see those of the source even so.
+        labelled = _stored(labelled, spec, in_memory) if method.trains_on_target else source
+        labelled, shown, held = _judged(labelled, recipe)
+        source = source if method.trains_on_target else labelled
     evaluation = target if same else _stored(evaluation, spec, in_memory)
     hidden: HiddenLabels | None = None
     if evaluation.labels is not None:
@@ -112,10 +115,8 @@ def prepare(
     return Setting(recipe, spec, network, inputs, method, source, masked, evaluator, data, checksums)
 
 
-def _judged(source: Domain, recipe: Recipe) -> tuple[Domain, Domain | None, Domain | None]:
-    """What is left for training, source samples that validators see, and those held out; None for what none needs."""
-    if not recipe.source_holdout and not any(validator.needs_source for validator in recipe.build_validators()):
-        return source, None, None
+def _judged(source: Domain, recipe: Recipe) -> tuple[Domain, Domain, Domain | None]:
+    """What is left for training, samples of it that validators see, and those held out."""
     held = None
     if recipe.source_holdout:
         source, held = hold_out(source, recipe.source_holdout, derive_seed(recipe.seed, "holdout"))
