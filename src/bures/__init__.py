@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bures.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from bures import data, testing
+    from bures import data, selection, testing
     from bures.feature_maps import LinearMap, NystroemMap, RandomFourierMap
     from bures.losses import BuresLoss, CKBLoss, CKWLoss, ClassMeansLoss, KernelBuresLoss, MMDLoss
     from bures.metrics import (
@@ -56,6 +56,7 @@ __all__ = [
     "kernel_bures",
     "marginal_test",
     "mmd",
+    "selection",
     "shift_report",
     "testing",
 ]
@@ -63,7 +64,8 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {name: "bures.losses" if name.endswith("Loss") else "bures.metrics" for name in __all__}
-_HOMES |= {"data": "bures.data", "testing": "bures.testing", "RunningCKWLoss": "bures.running_losses"}
+_HOMES |= {"data": "bures.data", "selection": "bures.selection", "testing": "bures.testing"}
+_HOMES["RunningCKWLoss"] = "bures.running_losses"
 _HOMES |= dict.fromkeys(("LinearMap", "NystroemMap", "RandomFourierMap"), "bures.feature_maps")
 _HOMES |= dict.fromkeys(("ConditionalMoments", "MomentDistance"), "bures.moments")
 _HOMES |= dict.fromkeys(("ShiftTest", "conditional_test", "marginal_test"), "bures.testing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -57,7 +58,7 @@ def hardware(device: str | torch.device = "cpu") -> dict[str, Any]:
 
 
 def command_line() -> str:
-    """The command that started this process, as a shell would take it."""
+    """The command that started this process, as a shell would take it; passwords in URLs are left out."""
     program, *arguments = sys.argv
     name = "bures" if Path(program).name in ("bures", "__main__.py") else Path(program).name
-    return shlex.join([name, *arguments])
+    return shlex.join([name, *(re.sub(r"(://[^:/@\s]*):[^/\s]*@", r"\1@", argument) for argument in arguments)])

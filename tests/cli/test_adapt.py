@@ -191,3 +191,21 @@ def test_what_is_wrong_is_said_in_one_line(words, message, files, monkeypatch, c
     assert message in error
     assert error.count("\n") == 1
     assert not (files / "runs").exists()
+
+
+def test_a_validator_chooses_the_best_epoch(files, tmp_path):
+    result = run(
+        "--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 3, "--select", "ckw",
+        "--set", "validators=all", "-o", tmp_path / "out", "--no-figure", *SMALL,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert "(ckw)" in result.output
+    assert manifest["final"]["validator"] == manifest["recipe"]["select"] == "ckw"
+    scores = [row["score_ckw"] for row in manifest["epochs"]]
+    assert manifest["final"]["best"]["score"] == max(scores)
+    assert "score_reverse" in manifest["epochs"][0]
+    message = fails(
+        "--source", files / "source.npz", "--target", files / "target.npz", "--select", "dev", "-o", tmp_path / "no"
+    )
+    assert "select='dev' needs source samples that are held out from training; set source_holdout" in message

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from bures.cli._app import app
 from bures.data import Domain, TensorSamples, optdigits, write_features
+from bures.selection import expected_calibration_error, scale_probabilities
 from bures.training import Recipe, assemble, assess, save_model
 
 
@@ -98,3 +99,19 @@ def test_unknown_classes_and_missing_labels_are_named(digits_run, tmp_path):
     write_digit(tmp_path / "flat" / "1.png", 1)
     with pytest.raises(ValueError, match=r"'flat' is unlabelled, .* bures predict"):
         run(digits_run.path, tmp_path / "flat")
+
+
+def test_calibration_is_shown_and_follows_the_temperature(digits_run):
+    digits = optdigits()
+    p = digits_run.model().predict(digits).probabilities
+    for words, temperature in (((), 1.0), (("--temperature", "0.5"), 0.5)):
+        printed = json.loads(run(digits_run.path, "optdigits", "--json", *words))
+        scaled = scale_probabilities(p, temperature)
+        expected = expected_calibration_error(scaled, digits.labels)
+        assert printed["calibration"]["error"] == pytest.approx(expected, abs=1e-6)
+        assert sum(part["samples"] for part in printed["calibration"]["bins"]) == 1797
+        assert printed["temperature"] == temperature
+    shown = run(digits_run.path, "optdigits").splitlines()[0]
+    error = expected_calibration_error(p, digits.labels)
+    assert f"mean confidence {100 * float(p.max(dim=1).values.mean()):.2f} %" in shown
+    assert f"expected calibration error {100 * error:.2f} %" in shown

@@ -170,3 +170,47 @@ def test_errors_are_one_line_and_exit_code_2(features_run, tmp_path, monkeypatch
 def test_wrong_options_are_named(features_run, options, message):
     with pytest.raises((OSError, ValueError), match=message):
         run(features_run.path, "optdigits", *options)
+
+
+def test_below_a_threshold_no_class_is_given_and_the_reason_is_said(features_run, tmp_path):
+    write_features(tmp_path / "target.npz", feature_domain(1))
+    arguments = ["predict", str(features_run.path), str(tmp_path / "target.npz")]
+    p = features_run.model().predict(feature_domain(1)).probabilities
+    threshold = float(p.max(dim=1).values.median())
+    result = CliRunner().invoke(app, [*arguments, "--threshold", repr(threshold)], catch_exceptions=False)
+    rows = list(csv.reader(io.StringIO(result.stdout)))
+    plain = list(csv.reader(io.StringIO(run(*arguments[1:]))))
+    assert rows[0] == ["sample", "class", "reason", *plain[0][2:]]
+    unsure = (p.max(dim=1).values < threshold).tolist()
+    assert 0 < sum(unsure) < len(unsure)
+    for row, usual, left_out in zip(rows[1:], plain[1:], unsure, strict=True):
+        assert row[3:] == usual[2:]
+        assert row[1] == ("" if left_out else usual[1])
+        assert row[2].startswith("confidence 0.") == left_out
+    assert f"no class for {sum(unsure)} of {len(p)} samples: their confidence is below {threshold:g}" in result.stderr
+
+
+def test_a_temperature_is_a_number_or_what_the_run_has_found(features_run, tmp_path):
+    write_features(tmp_path / "target.npz", feature_domain(1))
+    data = tmp_path / "target.npz"
+    plain = table(run(features_run.path, data))[3]
+    warm = table(run(features_run.path, data, "--temperature", 2))[3]
+    expected = np.sqrt(plain) / np.sqrt(plain).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(warm, expected, atol=1e-4)
+    held = train_on_features(tmp_path / "held", source_holdout=0.3)
+    found = held.manifest["final"]["temperature"]
+    for side in ("source", "target"):
+        assert run(held.path, data, "--temperature", side) == run(held.path, data, "--temperature", found[side])
+    best = held.manifest["final"]["best"]["temperature"]["target"]
+    assert run(held.path, data, "--best", "--temperature", "target") == run(
+        held.path, data, "--best", "--temperature", best
+    )
+    for model, text, message in (
+        (features_run.path, "target", "needs source samples held out from training, and .* has none; train with --set"),
+        (RunFolder(features_run.path).model, "source", "is a file; give a run folder"),
+        (features_run.path, "hot", "--temperature 'hot' is unknown; accepted are a positive number, 'source'"),
+        (features_run.path, "-1", "--temperature '-1' is unknown"),
+        (features_run.path, "nan", "--temperature 'nan' is unknown"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(model, data, "--temperature", text)

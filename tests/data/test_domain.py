@@ -144,7 +144,7 @@ def test_hidden_labels_do_not_hand_out_the_labels():
     _, hidden = make().hide_labels()
     assert repr(hidden) == str(hidden) == "HiddenLabels(6 samples)"
     public = [name for name in dir(hidden) if not name.startswith("_")]
-    assert sorted(public) == ["accuracy", "class_names", "confusion", "per_class_accuracy"]
+    assert sorted(public) == ["accuracy", "class_names", "confusion", "per_class_accuracy", "reliability"]
     assert not hasattr(hidden, "__dict__")
     with pytest.raises(AttributeError):
         _ = hidden.labels

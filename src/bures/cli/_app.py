@@ -22,6 +22,7 @@ from bures.cli.methods import methods
 from bures.cli.predict import predict
 from bures.cli.shift import shift
 from bures.cli.test import two_sample_test
+from bures.cli.tune import tune_command
 from bures.training import TrainingError
 
 __all__ = ["app", "main"]
@@ -36,6 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("adapt")(adapt_command)
+app.command("tune")(tune_command)
 app.command()(predict)
 app.command()(evaluate)
 app.command()(export)

@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
+from bures.arrays import check_positive
 from bures.cli._progress import progress_bar
 from bures.data import Domain, load_domain
 from bures.devices import find_device
-from bures.training import SavedModel, load_model
+from bures.training import RunFolder, SavedModel, load_model
 
 __all__ = [
     "BatchSize",
@@ -22,8 +23,10 @@ __all__ = [
     "PartOption",
     "RunArgument",
     "Strict",
+    "TemperatureOption",
     "read_data",
     "read_model",
+    "read_temperature",
 ]
 
 
@@ -45,6 +48,15 @@ DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data sets; de
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples forwarded at once.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at images that cannot be decoded.")]
+TemperatureOption = Annotated[
+    str,
+    typer.Option(
+        "--temperature",
+        metavar="T",
+        help="Divide the logits by this number, or by what the run found on held-out source samples: 'source', or "
+        "'target' with these weighted to be like the target.",
+    ),
+]
 
 
 def read_model(run: Path, *, best: bool, device: str = "cpu") -> SavedModel:
@@ -67,3 +79,24 @@ def read_data(
             progress=report,
             labels=labels,
         )
+
+
+def read_temperature(text: str, run: Path, *, best: bool) -> float:
+    """A temperature: a number, or that which a run has found for its last or its best network."""
+    if text not in ("source", "target"):
+        try:
+            return check_positive("--temperature", float(text))
+        except ValueError:
+            raise ValueError(
+                f"--temperature {text!r} is unknown; accepted are a positive number, 'source' and 'target'"
+            ) from None
+    if not run.is_dir():
+        raise ValueError(f"--temperature {text} reads what a run has found, but {run} is a file; give a run folder")
+    final = RunFolder(run).read_manifest().get("final") or {}
+    found = ((final.get("best") or {}) if best else final).get("temperature")
+    if found is None:
+        raise ValueError(
+            f"--temperature {text} needs source samples held out from training, and {run} has none; train with "
+            "--set source_holdout=0.1, or give a number"
+        )
+    return float(found[text])

@@ -16,6 +16,7 @@ from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
 from bures.files import write_json
 from bures.methods import method_names
+from bures.selection import validator_names
 from bures.training import Recipe, RunFolder, StoppedBySignal, load_recipe, recipe_names
 
 if TYPE_CHECKING:
@@ -84,6 +85,13 @@ def adapt_command(
         str | None, typer.Option(help="32-true, bf16-mixed or 64-true.", rich_help_panel=TRAINING)
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.", rich_help_panel=TRAINING)] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Chooses the best epoch without target labels. One of: {', '.join(validator_names())}.",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     override: Annotated[
         list[str] | None,
         typer.Option(
@@ -146,6 +154,7 @@ def adapt_command(
             "lr": lr,
             "precision": precision,
             "seed": seed,
+            "select": select,
         }
         changes = {name: value for name, value in fields.items() if value is not None} | read_overrides(override or [])
         base = Recipe() if recipe is None else load_recipe(recipe)
@@ -230,7 +239,8 @@ def _show(console: Console, comparison: Comparison, source: Domain, target: Doma
         table.add_column("target accuracy %", justify="right")
     if compared:
         table.add_column("gain", justify="right")
-    table.add_column("label-free score", justify="right")
+    select = next(iter(comparison.runs.values())).manifest["recipe"].get("select", "im")
+    table.add_column("label-free score" if select == "im" else f"label-free score ({select})", justify="right")
     table.add_column("seconds", justify="right")
     for row in comparison.rows():
         accuracy = "" if row.accuracy is None else f"{100 * row.accuracy:.1f}"

@@ -20,8 +20,10 @@ from bures.cli._serving import (
     PartOption,
     RunArgument,
     Strict,
+    TemperatureOption,
     read_data,
     read_model,
+    read_temperature,
 )
 from bures.files import to_json
 from bures.training import Assessment, assess
@@ -53,6 +55,7 @@ def evaluate(
         BatchNorm,
         typer.Option(help="Statistics: training, as saved in the model; target, those of DATA, without its labels."),
     ] = BatchNorm.TRAINING,
+    temperature: TemperatureOption = "1",
     part: PartOption = Part.TEST,
     data_root: DataRoot = None,
     batch_size: BatchSize = 256,
@@ -64,11 +67,12 @@ def evaluate(
 
     Classes are found by name; the data may lack some of the model's.
     """
+    scale = read_temperature(temperature, run, best=best)
     model = read_model(run, best=best, device=device)
     domain = read_data(data, model, part=part, data_root=data_root, strict=strict, labels=True)
-    result = assess(model, domain, batchnorm=batchnorm, batch_size=batch_size)
+    result = assess(model, domain, batchnorm=batchnorm, temperature=scale, batch_size=batch_size)
     if as_json:
-        print(to_json({"model": str(run), "best": best, **result.to_dict()}))
+        print(to_json({"model": str(run), "best": best, "temperature": scale, **result.to_dict()}))
     else:
         _show(Console(highlight=False), result)
 
@@ -79,6 +83,11 @@ def _show(console: Console, result: Assessment) -> None:
         f"mean of the classes {100 * result.mean_class_accuracy:.2f} %"
     )
     adapted = "; BatchNorm statistics of these samples" if result.batchnorm == "target" else ""
+    if result.calibration is not None:
+        sure = sum(part.samples * part.confidence for part in result.calibration.bins) / result.samples
+        head += (
+            f"; mean confidence {100 * sure:.2f} %, expected calibration error {100 * result.calibration.error:.2f} %"
+        )
     _print(console, head + adapted)
     matrix = _table(result, matrix=True)
     fits = _width(console, matrix) <= console.width or not console.is_terminal

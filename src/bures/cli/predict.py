@@ -18,11 +18,14 @@ from bures.cli._serving import (
     PartOption,
     RunArgument,
     Strict,
+    TemperatureOption,
     read_data,
     read_model,
+    read_temperature,
 )
 from bures.data import TensorSamples, write_features
 from bures.files import check_output
+from bures.selection import scale_probabilities
 from bures.training._run_folder import predictions_csv, write_predictions
 
 __all__ = ["predict"]
@@ -39,6 +42,11 @@ def predict(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="CSV file. Default: the standard output.")
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Give no class to samples whose largest probability is below this."),
+    ] = None,
+    temperature: TemperatureOption = "1",
     features: Annotated[
         Path | None, typer.Option(help="Also write the features that the network computes, to this .npz file.")
     ] = None,
@@ -52,20 +60,27 @@ def predict(
     """Write the class of each sample, and the probability of every class, as CSV.
 
     Labels are not needed, and not read where there are any. Samples keep the order of the file, or of their names.
+    With --threshold a further column says why a sample has no class.
     """
     for file in (output, features):
         if file is not None:
             check_output(file)
     if features is not None and features.suffix.lower() != ".npz":
         raise ValueError(f"--features {str(features)!r} ends in {features.suffix!r}; features are written to .npz")
+    scale = read_temperature(temperature, run, best=best)
     model = read_model(run, best=best, device=device)
     domain = read_data(data, model, part=part, data_root=data_root, strict=strict, labels=False)
     with progress_bar("predicting") as report:
         found = model.predict(domain, batch_size=batch_size, progress=report)
     if features is not None:
         write_features(features, replace(domain, samples=TensorSamples(found.features), class_names=model.class_names))
+    probabilities = scale_probabilities(found.probabilities, scale)
     if output is not None:
-        write_predictions(output, domain, found.probabilities, model.class_names)
+        write_predictions(output, domain, probabilities, model.class_names, threshold=threshold)
     else:
         # As bytes: a table is UTF-8 whatever the terminal's encoding.
-        typer.echo(predictions_csv(domain, found.probabilities, model.class_names).encode(), nl=False)
+        table = predictions_csv(domain, probabilities, model.class_names, threshold=threshold)
+        typer.echo(table.encode(), nl=False)
+    if threshold is not None:
+        unsure = int((probabilities.max(dim=1).values < threshold).sum())
+        typer.echo(f"no class for {unsure} of {len(domain)} samples: their confidence is below {threshold:g}", err=True)

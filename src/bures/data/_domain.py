@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from bures.arrays import Array, as_tensor, describe
 from bures.data._samples import Samples, as_index
+
+if TYPE_CHECKING:
+    from bures.selection import Reliability
 
 __all__ = ["Domain", "HiddenLabels"]
 
@@ -168,6 +172,12 @@ class HiddenLabels:
         """Share of each class that is predicted right, float64 (K,); NaN for a class without samples."""
         confusion = self.confusion(predictions).double()
         return confusion.diagonal() / confusion.sum(dim=1)
+
+    def reliability(self, probabilities: Array) -> Reliability:
+        """Confidence of predicted probabilities (n, K) against their accuracy, see `bures.selection.reliability`."""
+        from bures.selection import reliability
+
+        return reliability(probabilities, self.__labels)
 
     def __read(self, predictions: Array) -> Tensor:
         k = len(self.class_names)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from bures.experiments._recipe_changes import changed_fields as changed_fields
     from bures.experiments._recipe_changes import changed_recipes as changed_recipes
     from bures.experiments._render import render_table as render_table
+    from bures.experiments._search_space import SearchSpace as SearchSpace
+    from bures.experiments._search_space import load_space as load_space
     from bures.experiments._shallow import ShallowCell as ShallowCell
     from bures.experiments._shallow import shallow_names as shallow_names
     from bures.experiments._significance import PairedTest as PairedTest
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
     from bures.experiments._sweep import run_sweep as run_sweep
     from bures.experiments._tables import accuracy_table as accuracy_table
     from bures.experiments._tables import to_markdown as to_markdown
+    from bures.experiments._tuning import TrialResult as TrialResult
+    from bures.experiments._tuning import Tuning as Tuning
+    from bures.experiments._tuning import tune as tune
 
 # Tables need no matplotlib and figures no sweep, so each name loads its own module only.
 _HOMES = {
@@ -76,10 +81,15 @@ _HOMES = {
     "rank_methods": "bures.experiments._significance",
     "Event": "bures.experiments._sweep",
     "InterruptedSweep": "bures.experiments._sweep",
+    "SearchSpace": "bures.experiments._search_space",
+    "load_space": "bures.experiments._search_space",
     "Sweep": "bures.experiments._sweep",
     "run_sweep": "bures.experiments._sweep",
     "accuracy_table": "bures.experiments._tables",
     "to_markdown": "bures.experiments._tables",
+    "TrialResult": "bures.experiments._tuning",
+    "Tuning": "bures.experiments._tuning",
+    "tune": "bures.experiments._tuning",
 }
 
 __all__ = sorted(_HOMES)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bures.training._errors import CollapseWarning as CollapseWarning
     from bures.training._errors import NonFiniteLossError as NonFiniteLossError
     from bures.training._errors import StoppedBySignal as StoppedBySignal
+    from bures.training._errors import StopTraining as StopTraining
     from bures.training._errors import TrainingError as TrainingError
     from bures.training._evaluation import Evaluation as Evaluation
     from bures.training._evaluation import Evaluator as Evaluator
@@ -62,6 +63,7 @@ _HOMES = {
     "PairData": "bures.training._batches",
     "Step": "bures.training._batches",
     "CheckpointError": "bures.training._errors",
+    "StopTraining": "bures.training._errors",
     "StoppedBySignal": "bures.training._errors",
     "Evaluation": "bures.training._evaluation",
     "Evaluator": "bures.training._evaluation",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +18,10 @@ from bures.methods import Method
 from bures.networks._batchnorm import adaptable_layers
 from bures.provenance import command_line, versions
 from bures.training._checkpoint import compare, load_checkpoint
-from bures.training._errors import StoppedBySignal, TrainingError
+from bures.training._errors import StoppedBySignal, StopTraining, TrainingError
 from bures.training._gather import world_size
 from bures.training._recipe import Recipe
-from bures.training._run_folder import RunFolder
+from bures.training._run_folder import RunFolder, checksum
 from bures.training._saved_model import SavedModel, load_model
 from bures.training._session import Session
 from bures.training._setting import Setting, fingerprint_of, prepare
@@ -66,6 +66,7 @@ def adapt(
     n_workers: int | None = None,
     progress: bool = False,
     origin: Mapping[str, Any] | None = None,
+    on_epoch: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Run:
     """Train a network on a labelled source and an unlabelled target, and write a run folder.
 
@@ -100,6 +101,9 @@ def adapt(
         Show a progress line on the standard error stream, where that is a terminal.
     origin : mapping, optional
         Where the data come from, for the manifest.
+    on_epoch : callable, optional
+        Called with the row of the log after each epoch; it may end the run by raising `StopTraining`. On one device
+        only, because the others would wait for ever.
 
     Returns
     -------
@@ -112,6 +116,8 @@ def adapt(
         The loss is not finite, or a checkpoint cannot be written. The last checkpoint is intact.
     StoppedBySignal
         SIGTERM or SIGINT asked for an end. The state is saved.
+    StopTraining
+        Raised by ``on_epoch``.
 
     Examples
     --------
@@ -126,6 +132,8 @@ def adapt(
     True
     """
     folder = RunFolder(output)
+    if on_epoch is not None and devices > 1:
+        raise ValueError(f"on_epoch is called in one process of devices={devices}; accepted is devices=1 with it")
     with _quiet():
         setting = prepare(source, target, evaluation, recipe, partial, in_memory, n_workers)
         _check_devices(setting, devices, strategy, sync_batchnorm)
@@ -134,7 +142,8 @@ def adapt(
         state = _start(folder, setting, resume, origin, leads) if leads or resume else None
         if state == "finished":
             return Run(folder.path, folder.read_manifest())
-        session = Session(folder, setting, checkpoint_every, state if isinstance(state, dict) else None, progress)
+        begun = state if isinstance(state, dict) else None
+        session = Session(folder, setting, checkpoint_every, begun, progress, on_epoch)
         trainer_options = {
             "accelerator": accelerator,
             "devices": devices,
@@ -145,7 +154,7 @@ def adapt(
             session.fit(trainer_options)
             if leads:
                 session.finish()
-        except StoppedBySignal as stop:
+        except (StoppedBySignal, StopTraining) as stop:
             session.note_end("stopped", stop)
             raise
         except TrainingError as error:
@@ -184,6 +193,7 @@ def _start(
                 setting.recipe.save(folder.recipe)
         return state
     folder.create()
+    held = setting.evaluator.validation
     folder.write_manifest(
         {
             "status": "running",
@@ -196,6 +206,7 @@ def _start(
                 "source": _described(setting.source, setting.checksums["source"]),
                 "target": _described(setting.target, setting.checksums["target"]),
                 "evaluation": _described(setting.evaluator.domain, setting.checksums["evaluation"]),
+                **({} if held is None else {"held_out": _described(held, checksum(held))}),
                 "origin": dict(origin or {}),
             },
             "versions": versions(),

@@ -11,6 +11,7 @@ from torch import Tensor
 from bures.arrays import check_choice
 from bures.data import Domain
 from bures.data._classes import listed_classes, with_classes
+from bures.selection import Reliability, scale_probabilities
 from bures.training._evaluation import Evaluator
 from bures.training._prediction import BATCH, can_adapt_batchnorm
 from bures.training._saved_model import SavedModel
@@ -51,6 +52,8 @@ class Assessment:
         The K classes of the model.
     confusion : Tensor (K, K)
         Counts: row the true class, column the predicted one.
+    calibration : Reliability, optional
+        Confidence against accuracy, see `bures.selection.reliability`.
 
     Examples
     --------
@@ -67,6 +70,7 @@ class Assessment:
     batchnorm: str
     class_names: tuple[str, ...]
     confusion: Tensor
+    calibration: Reliability | None = None
 
     @property
     def samples(self) -> int:
@@ -117,11 +121,18 @@ class Assessment:
             "mean_class_accuracy": self.mean_class_accuracy,
             "classes": [row._asdict() for row in self.classes()],
             "confusion": self.confusion.tolist(),
+            "calibration": None if self.calibration is None else self.calibration.to_dict(),
         }
 
 
 def assess(
-    model: SavedModel, domain: Domain, *, batchnorm: str = "training", batch_size: int = BATCH, n_workers: int = 0
+    model: SavedModel,
+    domain: Domain,
+    *,
+    batchnorm: str = "training",
+    temperature: float = 1.0,
+    batch_size: int = BATCH,
+    n_workers: int = 0,
 ) -> Assessment:
     """Compare the predictions of a model with the labels of a domain.
 
@@ -133,6 +144,8 @@ def assess(
         With labels. Its classes are found by name among the model's; some of those may be absent.
     batchnorm : {"training", "target"}, optional
         BatchNorm statistics: those saved with the model, or those of ``domain``, estimated anew without its labels.
+    temperature : float, optional
+        Divides the logits: changes how sure predictions are, not which they are.
     batch_size : int, optional
         Samples forwarded at once.
     n_workers : int, optional
@@ -141,7 +154,7 @@ def assess(
     Returns
     -------
     Assessment
-        Accuracy, in all and class by class, and the confusion matrix.
+        Accuracy, in all and class by class, the confusion matrix and the calibration.
 
     Examples
     --------
@@ -167,9 +180,11 @@ def assess(
         _check_batchnorm(model, domain)
     masked, hidden = with_classes(model.fit(domain), model.class_names).hide_labels()
     evaluator = Evaluator(masked, hidden, masked, model.inputs, n_workers=n_workers, batch_size=batch_size)
-    confusion = evaluator.confusion(evaluator.evaluate(model.network, batchnorm).predictions)
+    predictions = evaluator.predict(model.network, batchnorm)
+    predictions = predictions._replace(probabilities=scale_probabilities(predictions.probabilities, temperature))
+    confusion = evaluator.confusion(predictions)
     assert confusion is not None
-    return Assessment(domain.name, batchnorm, model.class_names, confusion)
+    return Assessment(domain.name, batchnorm, model.class_names, confusion, evaluator.reliability(predictions))
 
 
 def _check_classes(model: SavedModel, domain: Domain) -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import signal
 
-__all__ = ["CheckpointError", "CollapseWarning", "NonFiniteLossError", "StoppedBySignal", "TrainingError"]
+__all__ = [
+    "CheckpointError",
+    "CollapseWarning",
+    "NonFiniteLossError",
+    "StopTraining",
+    "StoppedBySignal",
+    "TrainingError",
+]
 
 
 class TrainingError(RuntimeError):
@@ -43,6 +50,10 @@ class StoppedBySignal(Exception):  # noqa: N818 - not an error
     def __init__(self, number: int, step: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name} after step {step}; the state is saved")
         self.number = number
+
+
+class StopTraining(Exception):  # noqa: N818 - not an error
+    """Raised by ``on_epoch`` to end a run before its end, with the reason as its message."""
 
 
 class CollapseWarning(UserWarning):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
 
 from bures.data import Domain, HiddenLabels
 from bures.networks import Network
+from bures.selection import Evidence, Reliability, Validator, fit_temperature, importance_weights, make_validator
+from bures.selection._predictions import information, row_entropies
 from bures.training._inputs import Inputs
 from bures.training._placement import move_samples
 from bures.training._prediction import (
@@ -33,15 +37,18 @@ class Evaluation:
     accuracy : float or None
         Share of right predictions; None where the target has no labels.
     score : float
-        Information of the predictions about the samples, see `information`: larger is better, no labels needed.
+        That of the validator that selects: larger is better, no labels needed.
     effective_classes : float
         See `effective_classes`.
+    scores : mapping of str to float
+        Those of all validators, by name.
     """
 
     predictions: Predictions
     accuracy: float | None
     score: float
     effective_classes: float
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 class Evaluator:
@@ -61,6 +68,12 @@ class Evaluator:
         Processes that decode image files.
     batch_size : int, optional
         Samples forwarded at once.
+    validators : sequence of Validator, optional
+        Score the network without the labels; the first selects. None is information maximisation.
+    source : Domain, optional
+        Source samples with labels, of training, for validators that need them.
+    validation : Domain, optional
+        Source samples with labels that are held out from training, for validators that need them.
     """
 
     def __init__(
@@ -72,11 +85,16 @@ class Evaluator:
         *,
         n_workers: int = 0,
         batch_size: int = BATCH,
+        validators: Sequence[Validator] | None = None,
+        source: Domain | None = None,
+        validation: Domain | None = None,
     ) -> None:
         if hidden is not None and len(hidden) != len(domain):
             raise ValueError(f"hidden holds {len(hidden)} labels but domain has {len(domain)} samples")
         self.domain, self.target, self.inputs = domain, target, inputs
         self.n_workers, self.batch_size = n_workers, batch_size
+        self.validators = tuple(validators or (make_validator("im"),))
+        self.source, self.validation = source, validation
         self.__hidden = hidden
 
     @property
@@ -87,47 +105,105 @@ class Evaluator:
     def move(self, device: torch.device) -> None:
         """Keep samples that lie in memory on the device from now on, where they fit."""
         self.domain, self.target = (move_samples(domain, device) for domain in (self.domain, self.target))
+        self.source, self.validation = (
+            None if domain is None else move_samples(domain, device) for domain in (self.source, self.validation)
+        )
 
     def adapted(self, network: Network, batchnorm: str) -> Network:
         """The network as it is evaluated: with the statistics of training, or a copy with those of the target."""
         if batchnorm == "training" or not can_adapt_batchnorm(network):
             return network
-        samples = self.target.samples
+        return self._with_statistics(network, self.target)
+
+    def _with_statistics(self, network: Network, domain: Domain) -> Network:
         return with_target_statistics(
-            network, samples, self.inputs, batch_size=self.batch_size, n_workers=self.n_workers
+            network, domain.samples, self.inputs, batch_size=self.batch_size, n_workers=self.n_workers
         )
 
     def evaluate(self, network: Network, batchnorm: str = "training") -> Evaluation:
         """Predict all samples and score the predictions."""
-        network = self.adapted(network, batchnorm)
-        samples = self.domain.samples
-        predictions = predict_samples(
-            network, samples, self.inputs, batch_size=self.batch_size, n_workers=self.n_workers
-        )
+        predictions = self.predict(network, batchnorm)
         p = predictions.probabilities
         accuracy = None if self.__hidden is None else self.__hidden.accuracy(p)
-        return Evaluation(predictions, accuracy, information(p), effective_classes(p))
+        scores = self._scores(network, predictions, batchnorm)
+        return Evaluation(predictions, accuracy, scores[self.validators[0].name], effective_classes(p), scores)
+
+    def predict(self, network: Network, batchnorm: str = "training") -> Predictions:
+        """Features and probabilities of all samples."""
+        return self._predict(self.adapted(network, batchnorm), self.domain)
+
+    def evidence(
+        self, network: Network, predictions: Predictions, batchnorm: str, needs: Sequence[str] | None = None
+    ) -> Evidence:
+        """What validators may see: predictions of the target and, where they are asked for, samples of the source.
+
+        Parameters
+        ----------
+        network : Network
+            As it was trained.
+        predictions : Predictions
+            Of the target samples, by the network as it is evaluated.
+        batchnorm : {"training", "target"}
+            With "target", source samples are forwarded with statistics of the source: each domain with its own.
+        needs : sequence of str, optional
+            Fields of `bures.selection.Evidence`; None is all that there is.
+        """
+        wanted = {item.name for item in fields(Evidence)} if needs is None else set(needs)
+        found: dict[str, Tensor | None] = {
+            "target_probabilities": predictions.probabilities,
+            "target_features": predictions.features,
+        }
+        sides = {"source": self.source, "validation": self.validation}
+        asked = {side: domain for side, domain in sides.items() if any(need.startswith(side) for need in wanted)}
+        seen = self._as_source_sees(network, batchnorm) if asked else network
+        for side, domain in asked.items():
+            if domain is not None:
+                z, p = self._predict(seen, domain)
+                found |= {f"{side}_features": z, f"{side}_probabilities": p, f"{side}_labels": domain.labels}
+        return Evidence(**{name: value for name, value in found.items() if name in wanted})
+
+    def _as_source_sees(self, network: Network, batchnorm: str) -> Network:
+        """The network with the statistics that source samples are forwarded with."""
+        if batchnorm == "training" or self.source is None or not can_adapt_batchnorm(network):
+            return network
+        return self._with_statistics(network, self.source)
+
+    def _scores(self, network: Network, predictions: Predictions, batchnorm: str) -> dict[str, float]:
+        if not all(bool(part.isfinite().all()) for part in predictions):  # training will notice; nothing to score
+            return {validator.name: math.nan for validator in self.validators}
+        needs = tuple(need for validator in self.validators for need in validator.needs)
+        evidence = self.evidence(network, predictions, batchnorm, needs)
+        return {validator.name: validator.score(evidence) for validator in self.validators}
+
+    def temperatures(self, network: Network, predictions: Predictions, batchnorm: str) -> dict[str, float] | None:
+        """Temperatures at which predictions are calibrated; None where no source samples are held out.
+
+        "source" is that of held-out source samples, "target" that of the same weighted to be like the target;
+        "effective_samples" says how many of these decide it: of a few, the temperature is a guess.
+        """
+        if self.source is None or self.validation is None:
+            return None
+        seen = self.evidence(network, predictions, batchnorm)
+        p, y = seen.validation_probabilities, seen.validation_labels
+        weights = importance_weights(seen.source_features, seen.target_features, seen.validation_features)
+        return {
+            "source": fit_temperature(p, y),
+            "target": fit_temperature(p, y, sample_weight=weights),
+            "effective_samples": float(weights.sum() ** 2 / weights.square().sum()),
+        }
+
+    def _predict(self, network: Network, domain: Domain) -> Predictions:
+        return predict_samples(
+            network, domain.samples, self.inputs, batch_size=self.batch_size, n_workers=self.n_workers
+        )
+
+    def reliability(self, predictions: Predictions) -> Reliability | None:
+        """Confidence against accuracy, see `bures.selection.reliability`; None without labels."""
+        return None if self.__hidden is None else self.__hidden.reliability(predictions.probabilities)
 
     def confusion(self, predictions: Predictions) -> Tensor | None:
         """Counts (K, K), row the true class and column the predicted one; None without labels."""
         return None if self.__hidden is None else self.__hidden.confusion(predictions.probabilities)
-
-
-def information(probabilities: Tensor) -> float:
-    """Mutual information of samples and predicted classes: entropy of the mean less the mean entropy, in nats.
-
-    Large where predictions are sure and all classes are predicted; a label-free score of a model.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from bures.training import information
-    >>> round(information(torch.eye(4)), 4), information(torch.full((4, 4), 0.25))
-    (1.3863, 0.0)
-    """
-    p = probabilities.double()
-    mean = p.mean(dim=0)
-    return float(_entropy(mean[None]).sum() - _entropy(p).mean())
 
 
 def effective_classes(probabilities: Tensor) -> float:
@@ -151,9 +227,4 @@ def predicted_frequencies(probabilities: Tensor) -> Tensor:
 
 def effective_number(frequencies: Tensor) -> float:
     """Exponential of the entropy of class frequencies (K,)."""
-    return float(_entropy(frequencies[None]).exp())
-
-
-def _entropy(p: Tensor) -> Tensor:
-    entropies: Tensor = torch.special.entr(p).sum(dim=1)
-    return entropies
+    return float(row_entropies(frequencies[None]).exp())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +15,7 @@ import yaml
 
 from bures.files import write_text
 from bures.methods import Method, make_method, method_names, method_options
+from bures.selection import Validator, make_validator, validator_names
 from bures.training._augment import AUGMENTATIONS
 from bures.training._sizes import network_for, stored_side
 
@@ -30,6 +31,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "schedule": ("constant", "inverse", "cosine"),
 }
 EPOCHS = ("shorter", "longer")
+ALL = "all"
+PARTICULAR = ("options", "epoch", "validators")  # fields that are read in their own way
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +99,17 @@ class Recipe:
         Evaluate with the running statistics of training, or with statistics of the target estimated anew. "auto" takes
         those of the target where training normalises target batches by themselves: the running statistics are then a
         mixture of two domains, which no batch ever had.
+    select : str
+        Validator whose score, larger for the better model without target labels, decides which epoch is the best: one
+        of `bures.selection.validator_names`.
+    validators : sequence of str, or "all"
+        Validators whose scores go into the log after every epoch, in columns ``score_NAME``. "all" are those that the
+        held-out samples allow.
+    source_holdout : float
+        Share of each class of the source that is held out from training, for validators and temperatures that need
+        labelled samples the network has not seen.
     seed : int
-        Of weights, order of samples, augmentation and dropout.
+        Of weights, order of samples, augmentation, dropout and held-out samples.
 
     Examples
     --------
@@ -145,6 +157,9 @@ class Recipe:
     precision: str = "32-true"
 
     evaluation_batchnorm: str = "auto"
+    select: str = "im"
+    validators: Sequence[str] = ()
+    source_holdout: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -158,8 +173,10 @@ class Recipe:
         if not isinstance(self.options, Mapping):
             raise ValueError(f"options={self.options!r} is no mapping; accepted are names and values")
         object.__setattr__(self, "options", {key: _number(value) for key, value in self.options.items()})
+        object.__setattr__(self, "validators", _read_names("validators", self.validators))
         self._check_ranges()
         self._check_options()
+        self._check_validators()
 
     def _check_ranges(self) -> None:
         for name in ("lr", "backbone_factor", "head_factor", "gradient_clip"):
@@ -182,6 +199,8 @@ class Recipe:
             raise ValueError(f"batch_size={self.batch_size} is out of range; at least two samples of a domain make one")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing={self.label_smoothing!r} is out of range; accepted is 0 to below 1")
+        if not 0 <= self.source_holdout < 1:
+            raise ValueError(f"source_holdout={self.source_holdout!r} is out of range; accepted is 0 to below 1")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed={self.seed!r} is out of range; accepted is 0 to 4294967295")
 
@@ -193,6 +212,29 @@ class Recipe:
             self.build_method()
         except TypeError as error:  # a number that is none, a name that is none
             raise ValueError(f"options={self.options!r} does not fit method {self.method!r}: {error}") from error
+
+    def _check_validators(self) -> None:
+        for field_name, names in (("select", (self.select,)), ("validators", self.validators)):
+            for name in names:
+                if name not in validator_names() and (field_name, name) != ("validators", ALL):
+                    accepted = ", ".join([*validator_names(), *([ALL] if field_name == "validators" else [])])
+                    raise ValueError(f"{field_name}={name!r} is unknown; accepted are {accepted}")
+                if name != ALL and make_validator(name).needs_holdout and not self.source_holdout:
+                    raise ValueError(
+                        f"{field_name}={name!r} needs source samples that are held out from training; set "
+                        "source_holdout to their share, such as 0.1"
+                    )
+
+    @property
+    def logged_validators(self) -> tuple[str, ...]:
+        """Names of the validators whose scores go into the log."""
+        if ALL not in self.validators:
+            return tuple(self.validators)
+        return tuple(validator_names(holdout=self.source_holdout > 0))
+
+    def build_validators(self) -> list[Validator]:
+        """The validator that selects, followed by the others that are logged."""
+        return [make_validator(name) for name in dict.fromkeys([self.select, *self.logged_validators])]
 
     def build_method(self) -> Method:
         """The method with those of the options that it has; the others are for methods to compare it with."""
@@ -235,7 +277,7 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values."""
-        return asdict(self) | {"options": dict(self.options)}
+        return asdict(self) | {"options": dict(self.options), "validators": list(self.validators)}
 
     def to_yaml(self) -> str:
         """All fields as YAML, in order."""
@@ -246,7 +288,7 @@ class Recipe:
         return write_text(path, self.to_yaml())
 
 
-_KINDS: dict[str, str] = {item.name: str(item.type) for item in fields(Recipe) if item.name not in ("options", "epoch")}
+_KINDS: dict[str, str] = {item.name: str(item.type) for item in fields(Recipe) if item.name not in PARTICULAR}
 
 
 def recipe_names() -> list[str]:
@@ -341,6 +383,13 @@ def _read_epoch(value: Any) -> int:
     if isinstance(number, bool) or not isinstance(number, int):
         raise ValueError(f"epoch={value!r} is unknown; accepted are 'shorter', 'longer' and a number of steps")
     return number
+
+
+def _read_names(name: str, value: Any) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not all(isinstance(item, str) for item in names):
+        raise ValueError(f"{name}={value!r} is no list of names; accepted is for example [im, snd]")
+    return tuple(dict.fromkeys(names))
 
 
 def _number(value: Any) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import lightning as L
@@ -33,11 +35,24 @@ class EpochRecorder(L.Callback):
         BatchNorm statistics at evaluation.
     source_classes : float
         Effective number of classes of the source's labels.
+    logged : sequence of str, optional
+        Validators whose scores go into the log.
+    on_epoch : callable, optional
+        Called with the row of each epoch once it is written.
     """
 
-    def __init__(self, evaluator: Evaluator, folder: RunFolder, batchnorm: str, source_classes: float) -> None:
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        folder: RunFolder,
+        batchnorm: str,
+        source_classes: float,
+        logged: Sequence[str] = (),
+        on_epoch: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> None:
         self.evaluator, self.folder, self.batchnorm = evaluator, folder, batchnorm
         self.source_classes = source_classes
+        self.logged, self.on_epoch = logged, on_epoch
         self.rows: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self.best: dict[str, Any] | None = None
@@ -60,6 +75,7 @@ class EpochRecorder(L.Callback):
         row |= {f"weight_{name}": weight for name, weight in weights.items()}  # those of the epoch's last step
         row |= {"target_accuracy": evaluation.accuracy} if evaluation.accuracy is not None else {}
         row |= {"target_score": evaluation.score, "target_effective_classes": evaluation.effective_classes}
+        row |= {f"score_{name}": evaluation.scores[name] for name in self.logged}
         row |= {"lr": trainer.optimizers[0].param_groups[-1]["lr"], "seconds": round(self._elapsed(), 3)}
         self.rows.append(row)
         self._remember_best(pl_module, evaluation, epoch)
@@ -73,6 +89,8 @@ class EpochRecorder(L.Callback):
             if isinstance(trainer.logger, TensorBoardLogger):
                 numbers = {name: value for name, value in row.items() if name not in ("epoch", "step")}
                 trainer.logger.log_metrics(numbers, pl_module.steps_done)
+            if self.on_epoch is not None:
+                self.on_epoch(row)
 
     def _elapsed(self) -> float:
         """Seconds of training up to now, without those between a stop and a resumption."""
@@ -81,7 +99,8 @@ class EpochRecorder(L.Callback):
         return self._seconds
 
     def _remember_best(self, module: AdaptationModule, evaluation: Evaluation, epoch: int) -> None:
-        if self.best is not None and evaluation.score <= self.best["score"]:
+        # An epoch without a score (NaN) is kept only as long as there is none with one.
+        if self.best is not None and not math.isnan(self.best["score"]) and not evaluation.score > self.best["score"]:
             return
         state = {name: value.detach().cpu().clone() for name, value in module.network.state_dict().items()}
         self.best = {"epoch": epoch, "score": evaluation.score, "accuracy": evaluation.accuracy, "network": state}

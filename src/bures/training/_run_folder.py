@@ -134,12 +134,21 @@ class RunFolder:
         write_text(self.confusion, table_csv(["true class", *class_names], rows))
 
 
-def write_predictions(path: str | Path, domain: Domain, probabilities: Tensor, class_names: Sequence[str]) -> Path:
+def write_predictions(
+    path: str | Path,
+    domain: Domain,
+    probabilities: Tensor,
+    class_names: Sequence[str],
+    *,
+    threshold: float | None = None,
+) -> Path:
     """Write the table of `predictions_csv` to a file, whole or not at all."""
-    return write_text(path, predictions_csv(domain, probabilities, class_names))
+    return write_text(path, predictions_csv(domain, probabilities, class_names, threshold=threshold))
 
 
-def predictions_csv(domain: Domain, probabilities: Tensor, class_names: Sequence[str]) -> str:
+def predictions_csv(
+    domain: Domain, probabilities: Tensor, class_names: Sequence[str], *, threshold: float | None = None
+) -> str:
     """Predictions as CSV: a row for each sample with its name, the class, and the probability of every class.
 
     Parameters
@@ -150,12 +159,22 @@ def predictions_csv(domain: Domain, probabilities: Tensor, class_names: Sequence
         Of the classes.
     class_names : sequence of str
         The K classes of the network.
+    threshold : float, optional
+        Leave the class of a sample empty where no probability reaches this, with the reason in a column of its own.
     """
     names = domain.ids or tuple(map(str, range(len(domain))))
     classes = probabilities.argmax(dim=1).tolist()
-    columns = ["sample", "class", *(f"p({name})" for name in class_names)]
+    columns = ["sample", "class", *["reason"] * (threshold is not None), *(f"p({name})" for name in class_names)]
+
+    def decision(label: int, confidence: float) -> list[str]:
+        if threshold is None:
+            return [class_names[label]]
+        if confidence >= threshold:
+            return [class_names[label], ""]
+        return ["", f"confidence {confidence:.6g} is below {threshold:g}"]
+
     rows = (
-        [_encodable(name), class_names[label], *(f"{p:.6g}" for p in row)]
+        [_encodable(name), *decision(label, row[label]), *(f"{p:.6g}" for p in row)]
         for name, label, row in zip(names, classes, probabilities.tolist(), strict=True)
     )
     return table_csv(columns, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -29,7 +30,13 @@ class Session:
     """One process' work on a run: from its start or its checkpoint to its end."""
 
     def __init__(
-        self, folder: RunFolder, setting: Setting, every: float, state: dict[str, Any] | None, progress: bool
+        self,
+        folder: RunFolder,
+        setting: Setting,
+        every: float,
+        state: dict[str, Any] | None,
+        progress: bool,
+        on_epoch: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self.folder, self.setting, self.state = folder, setting, state
         n_steps = setting.recipe.epochs * setting.data.steps_per_epoch
@@ -37,7 +44,8 @@ class Session:
             setting.network, setting.method, setting.inputs, setting.recipe, setting.data.steps_per_epoch, n_steps
         )
         source_classes = effective_number(setting.source.counts().double() / len(setting.source))
-        self.recorder = EpochRecorder(setting.evaluator, folder, setting.batchnorm, source_classes)
+        logged = setting.recipe.logged_validators
+        self.recorder = EpochRecorder(setting.evaluator, folder, setting.batchnorm, source_classes, logged, on_epoch)
         self.checkpointer = Checkpointer(folder, self.recorder, setting.fingerprint, every, state)
         self.console = Console(stderr=True)
         self.progress = progress and self.console.is_terminal
@@ -100,17 +108,26 @@ class Session:
         folder.write_predictions(evaluator.domain, final.predictions.probabilities)
         if (confusion := evaluator.confusion(final.predictions)) is not None:
             folder.write_confusion(confusion, names)
+        calibration = evaluator.reliability(final.predictions)
+        temperature = evaluator.temperatures(network, final.predictions, last)
         best = self.recorder.best
         assert best is not None
         network.load_state_dict(best["network"])
         save_model(folder.best_model, evaluator.adapted(network, last), setting.spec, names)
+        chosen = {name: value for name, value in best.items() if name != "network"}
+        if temperature is not None:
+            chosen["temperature"] = evaluator.temperatures(network, evaluator.predict(network, last), last)
         outcome = {
             "accuracy": final.accuracy,
+            "validator": setting.recipe.select,
             "score": final.score,
+            "scores": {name: final.scores[name] for name in setting.recipe.logged_validators},
             "effective_classes": final.effective_classes,
             "batchnorm": last,
             "accuracy_by_batchnorm": {policy: part.accuracy for policy, part in evaluations.items()},
-            "best": {name: value for name, value in best.items() if name != "network"},
+            "best": chosen,
+            "temperature": temperature,
+            "calibration": None if calibration is None else calibration.to_dict(),
             "seconds": self.recorder.rows[-1]["seconds"],
         }
         self.write_status("finished", None, outcome)

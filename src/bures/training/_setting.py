@@ -15,6 +15,7 @@ from bures.networks import Network
 from bures.training._assembly import NetworkSpec, assemble, fit_samples
 from bures.training._batches import PairData
 from bures.training._evaluation import Evaluator
+from bures.training._holdout import hold_out
 from bures.training._inputs import Inputs
 from bures.training._own_steps import sample_shape, warn_of_what_is_ignored
 from bures.training._plan import derive_seed
@@ -22,6 +23,8 @@ from bures.training._recipe import Recipe
 from bures.training._run_folder import checksum
 
 __all__ = ["Setting", "fingerprint_of", "prepare"]
+
+SHOWN = 4096  # source samples that validators see
 
 
 @dataclass
@@ -75,7 +78,7 @@ def prepare(
         raise ValueError(f"source {source.name!r} is unlabelled; training needs its labels")
     method = recipe.build_method()
     warn_of_what_is_ignored(method, recipe)
-    target = align_classes(source, target, partial=partial)
+    target, labelled = align_classes(source, target, partial=partial), source
     evaluation = target if evaluation is None else align_classes(source, evaluation, partial=True)
     if method.trains_on_target:
         if target.labels is None:
@@ -88,16 +91,44 @@ def prepare(
         method.prepare(network, sample_shape(network, inputs, spec.in_features))
         method.setup(int(getattr(network.head, "out_features", 0)), source.n_classes)
     source, target = (_stored(domain, spec, in_memory) for domain in (source, target))
+    shown: Domain | None = None
+    held: Domain | None = None
+    if recipe.source_holdout or any(validator.needs_source for validator in recipe.build_validators()):
+        # The upper bound trains on the target's labels; validators see those of the source even so.
+        labelled = _stored(labelled, spec, in_memory) if method.trains_on_target else source
+        labelled, shown, held = _judged(labelled, recipe)
+        source = source if method.trains_on_target else labelled
     evaluation = target if same else _stored(evaluation, spec, in_memory)
     hidden: HiddenLabels | None = None
     if evaluation.labels is not None:
         evaluation, hidden = evaluation.hide_labels()
     masked = target.hide_labels()[0] if target.labels is not None else target
-    evaluator = Evaluator(evaluation, hidden, masked, inputs, n_workers=n_workers or 0)
+    evaluator = Evaluator(
+        evaluation,
+        hidden,
+        masked,
+        inputs,
+        n_workers=n_workers or 0,
+        validators=recipe.build_validators(),
+        source=shown,
+        validation=held,
+    )
     data = PairData(source, masked, recipe, n_workers)
     method.check_length(recipe.epochs * data.steps_per_epoch)
     checksums = {"source": checksum(source), "target": checksum(masked), "evaluation": checksum(evaluation)}
     return Setting(recipe, spec, network, inputs, method, source, masked, evaluator, data, checksums)
+
+
+def _judged(source: Domain, recipe: Recipe) -> tuple[Domain, Domain, Domain | None]:
+    """What is left for training, samples of it that validators see, and those held out."""
+    held = None
+    if recipe.source_holdout:
+        source, held = hold_out(source, recipe.source_holdout, derive_seed(recipe.seed, "holdout"))
+    shown = source
+    if len(source) > SHOWN:
+        generator = torch.Generator().manual_seed(derive_seed(recipe.seed, "shown"))
+        shown = source.take(torch.randperm(len(source), generator=generator)[:SHOWN].sort().values)
+    return source, shown, held
 
 
 def _stored(domain: Domain, spec: NetworkSpec, in_memory: bool | None) -> Domain:

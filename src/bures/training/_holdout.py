@@ -1,0 +1,45 @@
+"""Source samples that training does not see: labelled samples on which the network can be judged."""
+
+from __future__ import annotations
+
+import torch
+
+from bures.data import Domain
+
+__all__ = ["hold_out"]
+
+
+def hold_out(domain: Domain, share: float, seed: int) -> tuple[Domain, Domain]:
+    """Part a labelled domain into what is trained on and what is held out, class by class.
+
+    Parameters
+    ----------
+    domain : Domain
+        With labels.
+    share : float
+        Of each class, rounded; a class keeps one sample for training at least.
+    seed : int
+        Decides which samples.
+
+    Examples
+    --------
+    >>> from bures.data import optdigits
+    >>> from bures.training._holdout import hold_out
+    >>> kept, held = hold_out(optdigits(), 0.1, seed=0)
+    >>> len(kept), len(held)
+    (1618, 179)
+    """
+    assert domain.labels is not None
+    generator = torch.Generator().manual_seed(seed)
+    held = torch.zeros(len(domain), dtype=torch.bool)
+    for label in range(domain.n_classes):
+        members = (domain.labels == label).nonzero().flatten()
+        count = min(round(share * len(members)), len(members) - 1)
+        if count > 0:
+            held[members[torch.randperm(len(members), generator=generator)[:count]]] = True
+    if not bool(held.any()):
+        raise ValueError(
+            f"source_holdout={share!r} holds out no sample of source {domain.name!r}, whose classes have at most "
+            f"{int(domain.counts().max())} samples; accepted is a larger share, or 0"
+        )
+    return domain.take(~held), domain.take(held)
