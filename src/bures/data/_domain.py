@@ -121,7 +121,7 @@ class Domain:
 
 
 class HiddenLabels:
-    """The labels of a domain for its evaluator: they score predictions and are not handed out.
+    """The labels of a domain for its evaluator: they score predictions and are handed out to the record alone.
 
     Made by :meth:`Domain.hide_labels`.
 
@@ -168,6 +168,10 @@ class HiddenLabels:
         """Share of each class that is predicted right, float64 (K,); NaN for a class without samples."""
         confusion = self.confusion(predictions).double()
         return confusion.diagonal() / confusion.sum(dim=1)
+
+    def for_the_record(self, index: Tensor) -> Tensor:
+        """Labels of the samples with these numbers, for what is written when training is over."""
+        return self.__labels[index]
 
     def __read(self, predictions: Array) -> Tensor:
         k = len(self.class_names)

@@ -15,6 +15,7 @@ from bures.provenance import hardware
 from bures.training._checkpointer import Checkpointer, restore
 from bures.training._errors import NonFiniteLossError, TrainingError
 from bures.training._evaluation import effective_number
+from bures.training._kept import keep, start_network, write_kept
 from bures.training._module import AdaptationModule
 from bures.training._progress import RichProgress
 from bures.training._recorder import EpochRecorder
@@ -99,6 +100,8 @@ class Session:
         folder.write_predictions(evaluator.domain, final.predictions.probabilities)
         if (confusion := evaluator.confusion(final.predictions)) is not None:
             folder.write_confusion(confusion, names)
+        start = start_network(setting.spec, setting.recipe).to(self.device)
+        write_kept(folder.samples, keep(setting.source, evaluator, final, network, start, last))
         best = self.recorder.best
         assert best is not None
         network.load_state_dict(best["network"])
