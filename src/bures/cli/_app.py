@@ -19,6 +19,7 @@ from bures.cli.export import export
 from bures.cli.features import features
 from bures.cli.methods import methods
 from bures.cli.predict import predict
+from bures.cli.report import report
 from bures.training import TrainingError
 
 __all__ = ["app", "main"]
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.command("adapt")(adapt_command)
 app.command()(predict)
 app.command()(evaluate)
+app.command()(report)
 app.command()(export)
 app.command()(distance)
 app.command()(doctor)

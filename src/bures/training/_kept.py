@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,28 +9,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, features
+from numpy.typing import NDArray
 from torch import Tensor
 
-from bures.data import Domain, ImageFiles
-from bures.data._samples import Samples, resize_images
+from bures.data import Domain
+from bures.data._samples import Samples
 from bures.networks import Network
 from bures.tensor_files import read_tensors, write_tensors
 from bures.training._assembly import NetworkSpec
 from bures.training._evaluation import Evaluation, Evaluator
 from bures.training._inputs import Inputs
+from bures.training._pictures import picture_sheet, read_sheet
 from bures.training._prediction import Predictions, can_adapt_batchnorm, predict_samples, with_target_statistics
 from bures.training._recipe import Recipe
 
 __all__ = [
-    "COLUMNS",
     "KeptDomain",
     "KeptSamples",
-    "encode_sheet",
     "keep",
     "read_kept",
     "start_network",
-    "tiles",
     "write_kept",
 ]
 
@@ -40,9 +36,6 @@ CONTENT, SCHEMA = "samples of a run", 1
 KEPT = 5000  # samples of each domain at most
 NUMBERS = 2**22  # of the features of a domain at most: wide features are kept of fewer samples
 BEFORE = 500  # samples of each domain whose features before training are kept
-SIDE = 32  # of the small pictures at most
-COLUMNS = 64  # pictures in a row of a sheet
-LOSSLESS = 16  # side up to which pictures are too small for the blocks of a lossy code
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +84,10 @@ class KeptDomain:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def pictures(self) -> NDArray[np.uint8] | None:
+        """Small pictures (n, side, side, 1 or 3); None for feature vectors, an error where the sheet is damaged."""
+        return None if self.sheet is None else read_sheet(self.sheet, self.side, len(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +173,7 @@ def _kept_domain(part: _Part, after: Predictions, before: Tensor) -> KeptDomain:
     p = after.probabilities.double()
     confidence, prediction = p.max(dim=1)
     entropy: Tensor = torch.special.entr(p).sum(dim=1)
-    sheet, side = _sheet(part.domain.samples)
+    sheet, side = picture_sheet(part.domain.samples)
     return KeptDomain(
         name=part.domain.name,
         total=part.total,
@@ -213,53 +210,6 @@ def _forward(
 def _half(values: Tensor) -> Tensor:
     limit = torch.finfo(torch.float16).max
     return values.clamp(-limit, limit).half().cpu()
-
-
-def _sheet(samples: Samples) -> tuple[bytes | None, int]:
-    """All images of a collection on one picture, and the side of each."""
-    if len(samples.shape) != 3:
-        return None, 0
-    side = min(SIDE, *samples.shape[1:])
-    if isinstance(samples, ImageFiles):  # decoded to the size that is kept, not to that of training
-        small = ImageFiles(samples.paths, side).in_memory().tensor
-    else:
-        small = resize_images(samples.take(torch.arange(len(samples))).cpu(), side)
-    colours = 3 if small.shape[1] >= 3 else 1
-    return encode_sheet(small[:, :colours].permute(0, 2, 3, 1).numpy()), side
-
-
-def encode_sheet(images: np.ndarray[Any, np.dtype[np.uint8]], quality: int = 80) -> bytes:
-    """Images (n, side, side, 1 or 3) as one picture in a compact format."""
-    n, side, _, colours = images.shape
-    rows = math.ceil(n / COLUMNS)
-    padded = np.zeros((rows * COLUMNS, side, side, colours), np.uint8)
-    padded[:n] = images
-    plane = padded.reshape(rows, COLUMNS, side, side, colours).transpose(0, 2, 1, 3, 4)
-    plane = plane.reshape(rows * side, COLUMNS * side, colours)
-    picture = Image.fromarray(plane[:, :, 0] if colours == 1 else plane)
-    stream = io.BytesIO()
-    if not features.check("webp"):  # Pillow can be built without it
-        picture.save(stream, "PNG", optimize=True)
-    else:
-        picture.save(stream, "WEBP", lossless=side <= LOSSLESS, quality=quality, method=2)
-    return stream.getvalue()
-
-
-def tiles(domain: KeptDomain) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
-    """The pictures of the kept samples, uint8 (n, side, side, 1 or 3); an error where the sheet is damaged."""
-    if domain.sheet is None:
-        return None
-    try:
-        with Image.open(io.BytesIO(domain.sheet), formats=("WEBP", "PNG")) as picture:
-            grey = picture.mode == "L"
-            plane = np.asarray(picture.convert("L" if grey else "RGB"))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"the pictures of {domain.name!r} are damaged: {error}") from error
-    side, rows = domain.side, math.ceil(len(domain) / COLUMNS)
-    if plane.shape[:2] != (rows * side, COLUMNS * side):
-        raise ValueError(f"the pictures of {domain.name!r} are damaged: a sheet of shape {plane.shape[:2]}")
-    parted = plane.reshape(rows, side, COLUMNS, side, -1).transpose(0, 2, 1, 3, 4)
-    return parted.reshape(rows * COLUMNS, side, side, -1)[: len(domain)]
 
 
 TENSORS = ("index", "features", "before", "prediction", "confidence", "entropy")
@@ -307,7 +257,7 @@ def _read_domain(side: str, tensors: Mapping[str, Tensor], settings: Mapping[str
     if ids is not None and len(ids) != n:
         raise ValueError(f"{side} has {len(ids)} names for {n} samples")
     sheet = tensors.get(f"{side}.sheet")
-    return KeptDomain(
+    domain = KeptDomain(
         name=str(settings["name"]),
         total=int(settings["total"]),
         ids=None if ids is None else tuple(map(str, ids)),
@@ -316,3 +266,5 @@ def _read_domain(side: str, tensors: Mapping[str, Tensor], settings: Mapping[str
         **found,
         **known,  # type: ignore[arg-type]
     )
+    domain.pictures()  # a sheet that is damaged is noticed here
+    return domain
