@@ -207,8 +207,8 @@
     return made;
   }
 
-  function choose(map, point, at) {
-    current = map ? { map, point } : null;
+  function choose(map, point, at, byKey = false) {
+    current = map ? { map, point, byKey } : null;
     const panel = $("sample");
     panel.hidden = !current;
     if (current) {
@@ -258,7 +258,7 @@
   function chooseOnScreen(map, point) {
     if (!point) return;
     const box = map.canvas.getBoundingClientRect(), [x, y] = toScreen(map, point);
-    choose(map, point, [box.left + x, box.top + y]);
+    choose(map, point, [box.left + x, box.top + y], true);
   }
 
   function zoom(factor) {
@@ -321,5 +321,6 @@
   update();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   addEventListener("hashchange", () => { if (location.hash.startsWith("#map?")) { state = fresh(); readAddress(); update(); } });
-  addEventListener("scroll", () => { if (current) choose(null); }, { passive: true });
+  // A sample that was chosen by key moves along with its map; one under the pointer is no longer there.
+  addEventListener("scroll", () => { if (current) current.byKey ? chooseOnScreen(current.map, current.point) : choose(null); }, { passive: true });
 })();
