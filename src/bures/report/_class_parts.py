@@ -17,6 +17,7 @@ LISTED = 40  # classes up to which all of them are listed at once
 EXTREMES = 12  # classes of each end otherwise
 ALL_LISTED = 1000  # classes that can be unfolded
 CONFUSIONS = 10
+SHORT = 3  # letters of a name up to which it stands upright above its column
 
 
 def class_part(shown: Sequence[Shown]) -> dict[str, Any] | None:
@@ -93,6 +94,7 @@ def confusion_part(run: Shown) -> dict[str, Any]:
         "label": run.label,
         "style": run.style,
         "names": names if small else (),
+        "long_names": any(len(name) > SHORT for name in names),
         "table": table,
         "picture": None if small else matrix_picture(matrix),
         "n": len(names),

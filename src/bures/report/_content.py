@@ -20,7 +20,7 @@ from bures.report._svg import Change, Series, line_chart, reliability_chart, shi
 __all__ = ["report_content"]
 
 PICTURES = 16  # samples of each kind; half as many for more than three runs
-CHIPS = 24  # classes up to which each has a button of its own in the map
+TINY = 16  # side of pictures whose pixels are better seen than blurred
 
 ACCURACIES = {"target_accuracy": "Target accuracy %", "source_accuracy": "Source accuracy %, in training"}
 SCORES = {"target_score": "Label-free score (nats)", "target_effective_classes": "Effective classes predicted"}
@@ -44,7 +44,6 @@ def report_content(records: Sequence[RunRecord], *, tsne: int) -> dict[str, Any]
         "samples": _samples(shown),
         "calibration": [_calibration(run) for run in shown if _labelled(run.record)],
         "environment": environments(shown),
-        "many_classes": any(len(run.class_names) > CHIPS for run in runs),
         "data": {"runs": [{"label": run.label, "style": run.style} for run in shown], **map_data(runs, tsne)},
     }
 
@@ -190,6 +189,7 @@ def _samples(shown: Sequence[Shown]) -> list[dict[str, Any]]:
                     "uncertain": least_certain(kept, n),
                     "labelled": target.labels is not None,
                     "alike": ALIKE,
+                    "tiny": target.side <= TINY,
                     "of": f"{words.count(len(target))} of {words.count(target.total)}",
                     "all": len(target) == target.total,
                 }

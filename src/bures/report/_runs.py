@@ -124,7 +124,7 @@ def _run_folders(path: Path) -> list[Path]:
             f"{path} is no run folder: manifest.json is missing, and no folder in it holds a run; accepted are run "
             "folders of bures adapt"
         )
-    order = _methods_asked_for(path)
+    order = _methods_asked_for(path) or ["source"]  # what others are compared with comes first
     return sorted(found, key=lambda folder: order.index(folder.name) if folder.name in order else len(order))
 
 

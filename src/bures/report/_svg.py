@@ -119,7 +119,7 @@ def shift_chart(title: str, rows: Sequence[Change]) -> Markup:
     width, height = 340, 30 * len(rows) + 26
 
     def across(value: float) -> float:
-        return 12 + value / ticks[-1] * (width - 24)
+        return 16 + value / ticks[-1] * (width - 34)
 
     parts = []
     for tick in ticks:
