@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from runs import CLASSES, feature_domain, train_on_digits, train_on_features
 from safetensors.torch import load_file, save_file
 
-from bures.data import ImageFiles, optdigits
-from bures.training import RunFolder, assemble, predict_samples, refresh_samples
+from bures.data import Domain, HiddenLabels, ImageFiles, optdigits
+from bures.training import AdaptationModule, RunFolder, adapt, assemble, predict_samples, refresh_samples
 from bures.training._kept import KEPT, _choose, read_kept
 from bures.training._pictures import encode_sheet, picture_sheet, read_sheet
 from bures.training._recipe import Recipe
@@ -60,9 +61,6 @@ def test_feature_vectors_have_no_pictures_and_odd_names_stay(features_run):
 
 
 def test_a_target_without_labels_keeps_none(tmp_path):
-    from bures.data import Domain
-    from bures.training import adapt
-
     target = feature_domain(1)
     recipe = Recipe(method="source", epochs=1, batch_size=30, hidden=8, features=4)
     hidden = Domain("there", target.samples, target.class_names)
@@ -70,6 +68,26 @@ def test_a_target_without_labels_keeps_none(tmp_path):
     assert kept.target.labels is None
     assert kept.target.p_true is None
     assert kept.source.labels is not None
+
+
+def test_labels_of_the_target_come_out_once_and_when_training_is_over(tmp_path, monkeypatch):
+    happened = []
+    step, record = AdaptationModule.training_step, HiddenLabels.for_the_record
+
+    def training_step(module, *arguments):
+        happened.append("step")
+        return step(module, *arguments)
+
+    def for_the_record(hidden, index):
+        happened.append("record")
+        return record(hidden, index)
+
+    monkeypatch.setattr(AdaptationModule, "training_step", training_step)
+    monkeypatch.setattr(HiddenLabels, "for_the_record", for_the_record)
+    train_on_features(tmp_path / "run", method="ckb", epochs=2)
+    assert happened[-1] == "record"
+    assert happened.count("record") == 1
+    assert happened.count("step") >= 2
 
 
 def test_refreshed_samples_are_the_same(features_run, tmp_path):
@@ -105,8 +123,6 @@ def test_pictures_come_back_from_their_sheet(side, colours):
 
 
 def test_image_files_are_decoded_to_the_kept_size(tmp_path):
-    from PIL import Image
-
     for number in range(3):
         Image.new("RGB", (90, 60), (80 * number, 10, 200)).save(tmp_path / f"{number}.png")
     sheet, side = picture_sheet(ImageFiles(sorted(tmp_path.glob("*.png")), 64))

@@ -168,8 +168,10 @@ def _shift(shown: Sequence[Shown]) -> dict[str, Any] | None:
         charts.append({"title": title, "svg": shift_chart(title, rows), "rows": numbers})
     return {
         "charts": charts,
-        "n": measured[0][1].n,
-        "by_labels": all(shift.by_labels for _, shift in measured),
+        "n": [max(shift.n[side] for _, shift in measured) for side in (0, 1)],
+        "alike": len({shift.n for _, shift in measured}) == 1,
+        "by_labels": any(shift.by_labels for _, shift in measured),
+        "by_predictions": [run.label for run, shift in measured if not shift.by_labels],
         "own": [run.label for run, _ in measured if run.record.kept and run.record.kept.batchnorm == "own"],
     }
 

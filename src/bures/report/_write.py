@@ -49,7 +49,7 @@ def write_report(paths: Iterable[str | Path], output: str | Path | None = None, 
     >>> from bures.report import write_report
     >>> from bures.training import Recipe, adapt
     >>> digits = optdigits()
-    >>> recipe = Recipe(method="source", network="lenet", epochs=1, epoch=20, batch_size=25, hidden=16, features=8)
+    >>> recipe = Recipe(method="source", network="lenet", epochs=2, epoch=60, batch_size=25, hidden=64, features=32)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = adapt(digits.take(range(0, 200)), digits.take(range(200, 400)), recipe, folder + "/run")
     ...     page = write_report([run.path], tsne=0)
