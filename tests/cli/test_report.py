@@ -1,12 +1,13 @@
 """`bures report`, and the report at the end of `bures adapt`."""
 
-import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import bures.cli
 from bures.cli._app import app
 from bures.data import drifting_class
 from bures.training import RunFolder
@@ -73,8 +74,10 @@ def test_samples_are_made_anew_from_the_data_that_the_run_names(folder):
     assert len(file.read_bytes()) == len(before)
 
 
-def test_an_error_is_one_line(tmp_path):
-    words = [sys.executable, "-m", "bures", "report", "none"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.strip() == "error: none does not exist; accepted are run folders of bures adapt"
+def test_an_error_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bures", "report", "none"])
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main sets it
+    with pytest.raises(SystemExit, match="2"):
+        bures.cli.main()
+    assert capsys.readouterr().err.strip() == "error: none does not exist; accepted are run folders of bures adapt"

@@ -61,7 +61,7 @@ def _summary(shown: Sequence[Shown]) -> list[str]:
     same = len({run.record.task for run in scored}) == 1
     if adapted and same:
         best = max(adapted, key=lambda run: run.record.accuracy or 0.0)
-        n = best.record.manifest["data"]["evaluation"].get("samples")
+        n = best.record.manifest["data"]["evaluation"].get("samples") or 0
         sentence = (
             f"{best.label} recognises {words.percent(best.record.accuracy)} of {words.count(int(n))} target samples"
         )
@@ -100,7 +100,11 @@ def _run(run: Shown) -> dict[str, Any]:
     record, final = run.record, run.record.final
     gain, best = _gain(run), final.get("best") or {}
     score = final.get("score", last_value(record.epochs, "target_score"))
-    chosen = f"{words.percent(best.get('accuracy'))} in epoch {best.get('epoch')}" if best.get("accuracy") else None
+    chosen = (
+        f"{words.percent(best.get('accuracy'))} in epoch {best.get('epoch')}"
+        if best.get("accuracy") is not None
+        else None
+    )
     adabn = (final.get("accuracy_by_batchnorm") or {}).get("target") if record.method == "source" else None
     return {
         "label": run.label,

@@ -22,6 +22,7 @@ POINTS = 10_000  # of all maps of a page together
 PICTURES = 2_600_000  # bytes of all sheets of small pictures together
 # Sides and qualities that are tried until the pictures fit.
 STEPS = ((32, 75), (32, 50), (24, 55), (24, 35), (16, 45), (12, 30), (8, 30))
+TRIED = 512  # pictures that a step is tried on
 SIDES = ("source", "target")
 
 
@@ -101,12 +102,30 @@ def _sheets(samples: list[KeptSamples], share: int) -> dict[tuple[int, str], tup
     whole = {place: domain.sheet or b"" for place, domain in domains.items()}
     if all(len(domain) <= share for domain in domains.values()) and _total(whole) <= PICTURES:
         return {place: (sheet, domains[place].side) if sheet else None for place, sheet in whole.items()}
+    return _fitting(pictures, share)
+
+
+def _fitting(
+    pictures: dict[tuple[int, str], NDArray[np.uint8] | None], share: int
+) -> dict[tuple[int, str], tuple[bytes, int] | None]:
+    """The first step that fits; what some of the pictures take says which ones are worth trying."""
     found: dict[tuple[int, str], tuple[bytes, int] | None] = {}
     for side, quality in STEPS:
+        last = (side, quality) == STEPS[-1]
+        if not last and sum(_estimate(images, share, side, quality) for images in pictures.values()) > PICTURES:
+            continue
         found = {place: _encoded(images, share, side, quality) for place, images in pictures.items()}
         if sum(len(sheet[0]) for sheet in found.values() if sheet) <= PICTURES:
             break
     return found
+
+
+def _estimate(images: NDArray[np.uint8] | None, share: int, side: int, quality: int) -> float:
+    """Bytes that the sheet of a domain would take."""
+    sheet = _encoded(images, min(TRIED, share), side, quality)
+    if images is None or sheet is None:
+        return 0.0
+    return len(sheet[0]) * max(len(images[:share]) / TRIED, 1.0)
 
 
 def _total(sheets: dict[tuple[int, str], bytes]) -> int:

@@ -114,7 +114,9 @@
       else state[name] = value;
       update();
     });
-    $("reset").addEventListener("click", () => { state = fresh(); Object.assign(view, { k: 1, x: 0.5, y: 0.5 }); update(); });
+    $("closer").addEventListener("click", () => zoom(1.6));
+    $("wider").addEventListener("click", () => zoom(1 / 1.6));
+    $("reset").addEventListener("click", () => { state = fresh(); zoom(0); update(); });
   }
 
   function showState() {
