@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file
 from torch import nn
 
 from bures import training
@@ -228,6 +229,9 @@ def outcome(folder):
         name: (folder / name).read_bytes()
         for name in ("model.safetensors", "best.safetensors", "predictions.csv", "confusion.csv", "recipe.yaml")
     }
+    # The order of a header with several entries is not fixed, so these are compared as they are read.
+    kept = load_file(folder / "samples.safetensors")
+    found["samples"] = {name: values.numpy().tobytes() for name, values in kept.items()}
     with open(folder / "log.csv", newline="") as file:
         found["log"] = [{key: cell for key, cell in row.items() if key != "seconds"} for row in csv.DictReader(file)]
     manifest = json.loads((folder / "manifest.json").read_text())

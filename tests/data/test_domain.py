@@ -140,11 +140,14 @@ def test_hidden_labels_are_a_copy():
     assert hidden.accuracy(LABELS) == 1
 
 
-def test_hidden_labels_do_not_hand_out_the_labels():
+def test_hidden_labels_do_not_hand_out_the_labels_but_for_the_record():
     _, hidden = make().hide_labels()
     assert repr(hidden) == str(hidden) == "HiddenLabels(6 samples)"
     public = [name for name in dir(hidden) if not name.startswith("_")]
-    assert sorted(public) == ["accuracy", "class_names", "confusion", "per_class_accuracy", "reliability"]
+    assert sorted(public) == [
+        "accuracy", "class_names", "confusion", "for_the_record", "per_class_accuracy", "reliability",
+    ]  # fmt: skip
+    assert hidden.for_the_record(torch.tensor([2, 0])).tolist() == [LABELS[2], LABELS[0]]
     assert not hasattr(hidden, "__dict__")
     with pytest.raises(AttributeError):
         _ = hidden.labels

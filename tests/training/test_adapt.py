@@ -383,6 +383,7 @@ def test_the_manifest_describes_the_run(train):
         "model.safetensors",
         "predictions.csv",
         "recipe.yaml",
+        "samples.safetensors",
         "tensorboard",
     ]
 

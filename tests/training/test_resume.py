@@ -26,7 +26,8 @@ EPOCH_END = ("bures.training._recorder", "EpochRecorder.on_train_epoch_end")
 EPOCH_SAVE = ("bures.training._checkpointer", "Checkpointer.on_train_epoch_end")
 FINISH = ("bures.training._session", "Session.finish")
 REPLACE = ("bures.files", "os.replace")
-UNINTERRUPTED_WRITES = 15  # manifest, recipe, 6 checkpoints, 2 logs, model, predictions, confusion, best, manifest
+# manifest, recipe, 6 checkpoints, 2 logs, model, predictions, confusion, samples, best, manifest
+UNINTERRUPTED_WRITES = 16
 
 
 @pytest.fixture(scope="session")

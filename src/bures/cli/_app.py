@@ -20,6 +20,7 @@ from bures.cli.export import export
 from bures.cli.features import features
 from bures.cli.methods import methods
 from bures.cli.predict import predict
+from bures.cli.report import report
 from bures.cli.shift import shift
 from bures.cli.test import two_sample_test
 from bures.cli.tune import tune_command
@@ -40,6 +41,7 @@ app.command("adapt")(adapt_command)
 app.command("tune")(tune_command)
 app.command()(predict)
 app.command()(evaluate)
+app.command()(report)
 app.command()(export)
 app.command()(distance)
 app.command("test")(two_sample_test)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from bures.experiments import Comparison
     from bures.training import Run
 
-__all__ = ["adapt_command", "read_overrides"]
+__all__ = ["adapt_command", "load_job", "read_job", "read_overrides"]
 
 COMPARISON = "adapt.json"  # what was asked for, in a folder of several runs
 
@@ -106,6 +107,7 @@ def adapt_command(
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder; needs nothing else.")] = None,
     figure: Annotated[bool, typer.Option(help="Draw the features of both domains.")] = True,
+    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
     accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu.", rich_help_panel=MACHINE)] = "auto",
     devices: Annotated[int, typer.Option(help="Number of devices.", rich_help_panel=MACHINE)] = 1,
@@ -132,7 +134,7 @@ def adapt_command(
     if resume is not None:
         if source or target or recipe or method or override or output:
             raise ValueError("--resume takes data, recipe and methods from the run folder; give no others")
-        job = _read_job(resume)
+        job = read_job(resume)
     else:
         if source is None or target is None:
             raise ValueError("--source and --target are needed, or --resume with a run folder")
@@ -166,7 +168,7 @@ def adapt_command(
         raise ValueError(f"--devices {devices} trains one method at a time; give --method once")
     # On several devices Lightning runs this command once for each; the first speaks for all.
     leads = leading_process()
-    _run(job, machine, resume is not None, figure and leads, quiet or not leads)
+    _run(job, machine, resume is not None, figure and leads, report and leads, quiet or not leads)
 
 
 class _Job:
@@ -178,12 +180,12 @@ class _Job:
         self.origin, self.recipe, self.methods, self.output, self.download = origin, recipe, methods, output, download
 
 
-def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, quiet: bool) -> None:
+def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, report: bool, quiet: bool) -> None:
     from bures.experiments import Comparison, compare  # Lightning takes seconds to import: not for --help
     from bures.training import adapt
 
     console = Console()
-    source, target, evaluation = _load(job, quiet)
+    source, target, evaluation = load_job(job, quiet)
     options = {**machine, "evaluation": evaluation, "partial": job.origin["partial"], "origin": job.origin}
     try:
         if len(job.methods) == 1:
@@ -198,13 +200,15 @@ def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, quiet: 
         Console(stderr=True).print(f"{stop}; go on with: bures adapt --resume {job.output}", markup=False)
         raise typer.Exit(128 + stop.number) from None
     drawing = _draw(comparison, source, evaluation or target, job.output) if figure else None
+    page = _report(job.output) if report else None
     if not quiet:
         _show(console, comparison, source, target, evaluation)
-        for path in filter(None, (job.output, drawing)):
+        for path in filter(None, (job.output, drawing, page)):
             console.print(f"written: {path}", markup=False, highlight=False)
 
 
-def _load(job: _Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
+def load_job(job: _Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
+    """Source, target and, where it is another, what is evaluated."""
     origin, recipe = job.origin, job.recipe
     with progress_bar("reading images", quiet=quiet) as progress:
 
@@ -272,6 +276,17 @@ def _draw(comparison: Comparison, source: Domain, target: Domain, folder: Path) 
     return folder / "features.png"
 
 
+def _report(folder: Path) -> Path | None:
+    """The page on all runs of a folder; what the training came to does not hang on it."""
+    from bures.report import write_report
+
+    try:
+        return write_report([folder])
+    except (OSError, ValueError) as error:
+        warnings.warn(f"the report could not be written: {error}", UserWarning, stacklevel=2)
+        return None
+
+
 def _title(name: str, run: Run) -> str:
     return name if run.accuracy is None else f"{name}: {100 * run.accuracy:.1f} % of the target right"
 
@@ -301,7 +316,8 @@ def _default_output(origin: dict[str, Any], methods: list[str]) -> Path:
     return path
 
 
-def _read_job(folder: Path) -> _Job:
+def read_job(folder: Path) -> _Job:
+    """What was asked for when a folder was begun."""
     several = folder / COMPARISON
     if several.is_file():
         content = json.loads(several.read_text(encoding="utf-8"))

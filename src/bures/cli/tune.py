@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bures.cli.adapt import DATA, MACHINE, TRAINING, _Job, _load, read_overrides
+from bures.cli.adapt import DATA, MACHINE, TRAINING, _Job, load_job, read_overrides
 from bures.files import write_json
 from bures.methods import method_names
 from bures.selection import validator_names
@@ -142,7 +142,7 @@ def _search(job: dict[str, Any], folder: Path, storage: str | None, accelerator:
 
     _import_optuna()  # what is missing is said before data are read
     recipe = Recipe(**job["recipe"]).locate_weights(job["origin"]["data_root"])
-    source, target, evaluation = _load(_Job(job["origin"], recipe, [recipe.method], folder), quiet)
+    source, target, evaluation = load_job(_Job(job["origin"], recipe, [recipe.method], folder), quiet)
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / SEARCH).is_file():
         write_json(folder / SEARCH, job)

@@ -125,7 +125,7 @@ class Domain:
 
 
 class HiddenLabels:
-    """The labels of a domain for its evaluator: they score predictions and are not handed out.
+    """The labels of a domain for its evaluator: they score predictions and are handed out to the record alone.
 
     Made by :meth:`Domain.hide_labels`.
 
@@ -178,6 +178,10 @@ class HiddenLabels:
         from bures.selection import reliability
 
         return reliability(probabilities, self.__labels)
+
+    def for_the_record(self, index: Tensor) -> Tensor:
+        """Labels of the samples with these numbers, for what is written when training is over."""
+        return self.__labels[index]
 
     def __read(self, predictions: Array) -> Tensor:
         k = len(self.class_names)

@@ -114,7 +114,8 @@ class Cell:
         evaluation = load_cached(self.target, root, False, size) if has_test_part(self.target) else None
         folder = Path(tempfile.mkdtemp(prefix="bures-"))
         try:
-            options: dict[str, Any] = {"evaluation": evaluation, "accelerator": accelerator, "checkpoint_every": 3600.0}
+            options: dict[str, Any] = {"evaluation": evaluation, "accelerator": accelerator}
+            options |= {"checkpoint_every": 3600.0, "keep_samples": False}  # the folder goes away
             with noted_warnings() as notes:
                 manifest = adapt(source, target, recipe, folder / "run", **options).manifest
         finally:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from bures.training._recipe import load_recipe as load_recipe
     from bures.training._recipe import recipe_names as recipe_names
     from bures.training._record import StepRecord as StepRecord
+    from bures.training._refresh import refresh_samples as refresh_samples
     from bures.training._run_folder import RunFolder as RunFolder
     from bures.training._run_folder import checksum as checksum
     from bures.training._saved_model import SavedModel as SavedModel
@@ -85,6 +86,7 @@ _HOMES = {
     "StepRecord": "bures.training._record",
     "TrainingError": "bures.training._errors",
     "CollapseWarning": "bures.training._errors",
+    "refresh_samples": "bures.training._refresh",
     "RunFolder": "bures.training._run_folder",
     "checksum": "bures.training._run_folder",
     "SavedModel": "bures.training._saved_model",

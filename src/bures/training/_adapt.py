@@ -67,6 +67,7 @@ def adapt(
     progress: bool = False,
     origin: Mapping[str, Any] | None = None,
     on_epoch: Callable[[Mapping[str, Any]], None] | None = None,
+    keep_samples: bool = True,
 ) -> Run:
     """Train a network on a labelled source and an unlabelled target, and write a run folder.
 
@@ -104,6 +105,8 @@ def adapt(
     on_epoch : callable, optional
         Called with the row of the log after each epoch; it may end the run by raising `StopTraining`. On one device
         only, because the others would wait for ever.
+    keep_samples : bool, optional
+        Whether the run folder keeps features and small pictures of some samples, which a report shows.
 
     Returns
     -------
@@ -143,7 +146,7 @@ def adapt(
         if state == "finished":
             return Run(folder.path, folder.read_manifest())
         begun = state if isinstance(state, dict) else None
-        session = Session(folder, setting, checkpoint_every, begun, progress, on_epoch)
+        session = Session(folder, setting, checkpoint_every, begun, progress, on_epoch, keep_samples)
         trainer_options = {
             "accelerator": accelerator,
             "devices": devices,

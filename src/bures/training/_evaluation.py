@@ -205,6 +205,10 @@ class Evaluator:
         """Counts (K, K), row the true class and column the predicted one; None without labels."""
         return None if self.__hidden is None else self.__hidden.confusion(predictions.probabilities)
 
+    def labels_for_the_record(self, index: Tensor) -> Tensor | None:
+        """Labels of the samples with these numbers, for what is written when training is over; None without labels."""
+        return None if self.__hidden is None else self.__hidden.for_the_record(index)
+
 
 def effective_classes(probabilities: Tensor) -> float:
     """Number of classes that the predictions are spread over: the exponential of the entropy of their frequencies.

@@ -28,7 +28,8 @@ class RunFolder:
     ``manifest.json`` says what was run and with which outcome, ``recipe.yaml`` repeats the recipe, ``log.csv`` has a
     row for each epoch, ``checkpoints/last.ckpt`` is what a resumption starts from, ``model.safetensors`` the trained
     network, ``best.safetensors`` that of the epoch with the best label-free score, ``predictions.csv`` and
-    ``confusion.csv`` what it says of the target.
+    ``confusion.csv`` what it says of the target, ``samples.safetensors`` features, predictions and small pictures of
+    some samples, for a report.
 
     Parameters
     ----------
@@ -78,6 +79,11 @@ class RunFolder:
     def confusion(self) -> Path:
         """True against predicted classes."""
         return self.path / "confusion.csv"
+
+    @property
+    def samples(self) -> Path:
+        """Features, predictions and small pictures of some samples of both domains."""
+        return self.path / "samples.safetensors"
 
     def exists(self) -> bool:
         """Whether a run lies here."""

@@ -16,6 +16,7 @@ from bures.provenance import hardware
 from bures.training._checkpointer import Checkpointer, restore
 from bures.training._errors import NonFiniteLossError, TrainingError
 from bures.training._evaluation import effective_number
+from bures.training._kept import keep, start_network, write_kept
 from bures.training._module import AdaptationModule
 from bures.training._progress import RichProgress
 from bures.training._recorder import EpochRecorder
@@ -37,8 +38,9 @@ class Session:
         state: dict[str, Any] | None,
         progress: bool,
         on_epoch: Callable[[Mapping[str, Any]], None] | None = None,
+        keep_samples: bool = True,
     ) -> None:
-        self.folder, self.setting, self.state = folder, setting, state
+        self.folder, self.setting, self.state, self.keep_samples = folder, setting, state, keep_samples
         n_steps = setting.recipe.epochs * setting.data.steps_per_epoch
         self.module = AdaptationModule(
             setting.network, setting.method, setting.inputs, setting.recipe, setting.data.steps_per_epoch, n_steps
@@ -110,6 +112,9 @@ class Session:
             folder.write_confusion(confusion, names)
         calibration = evaluator.reliability(final.predictions)
         temperature = evaluator.temperatures(network, final.predictions, last)
+        if self.keep_samples:
+            start = start_network(setting.spec, setting.recipe).to(self.device)
+            write_kept(folder.samples, keep(setting.source, evaluator, final, network, start, last))
         best = self.recorder.best
         assert best is not None
         network.load_state_dict(best["network"])

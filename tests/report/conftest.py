@@ -1,0 +1,6 @@
+"""The helpers of these tests on the path, as in the folder above."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
