@@ -8,11 +8,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 import bures
-from bures.data import Domain, TensorSamples, load_domain
+from bures.cli._samples import class_names, feature_rows, read_eps
+from bures.data import load_domain
 from bures.files import to_json
 
 __all__ = ["distance"]
@@ -54,44 +54,19 @@ def distance(
 ) -> None:
     """Print the squared distance between two domains of feature vectors."""
     domains = [load_domain(spec, data_root=data_root) for spec in (source, target)]
-    xs, xt = (_features(domain) for domain in domains)
+    xs, xt = (feature_rows(domain) for domain in domains)
     if metric in MARGINAL:
         if explain or prior is not None:
             raise ValueError(f"--explain and --prior need labels; --metric {metric} compares P(X), use --metric ckb")
         _show(metric, MARGINAL[metric](xs, xt), as_json)
         return
-    ys, yt = (_class_names(domain) for domain in domains)
-    options: dict[str, Any] = {"eps": _read_eps(eps), "prior": prior}
+    ys, yt = (class_names(domain) for domain in domains)
+    options: dict[str, Any] = {"eps": read_eps(eps), "prior": prior}
     if explain:
         result = bures.explain(xs, ys, xt, yt, **options)
         print(to_json(dataclasses.asdict(result)) if as_json else result)
     else:
         _show(metric, CONDITIONAL[metric](xs, ys, xt, yt, **options), as_json)
-
-
-def _features(domain: Domain) -> np.ndarray[Any, Any]:
-    if not isinstance(domain.samples, TensorSamples) or domain.samples.tensor.ndim != 2:
-        raise ValueError(f"{domain.name!r} holds images of shape {domain.samples.shape}; accepted are feature vectors")
-    return np.asarray(domain.samples.tensor)
-
-
-def _class_names(domain: Domain) -> np.ndarray[Any, Any]:
-    """Labels by name, so that two files that number their classes differently still agree."""
-    if domain.labels is None:
-        raise ValueError(
-            f"{domain.name!r} has no labels, which ckb and ckw need; add them (true or predicted) to the file, "
-            "or compare P(X) with --metric kernel-bures or --metric mmd"
-        )
-    return np.asarray([domain.class_names[label] for label in domain.labels.tolist()])
-
-
-def _read_eps(text: str) -> str | float:
-    if text == "auto":
-        return text
-    try:
-        return float(text)
-    except ValueError as error:
-        raise ValueError(f"--eps {text!r} is not a number; accepted is a positive number or 'auto'") from error
 
 
 def _show(metric: Metric, squared_distance: float, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import bures
 from bures.cli._progress import progress_bar
-from bures.cli.distance import _class_names, _features
+from bures.cli._samples import class_names, feature_rows
 from bures.data import load_domain
 from bures.files import check_output
 
@@ -37,13 +37,13 @@ def shift(
     if html is not None:
         check_output(html)  # before the work, not after it
     domains = [load_domain(spec, data_root=data_root) for spec in (source, target)]
-    xs, xt = (_features(domain) for domain in domains)
+    xs, xt = (feature_rows(domain) for domain in domains)
     if domains[0].labels is None:
         raise ValueError(
             f"{domains[0].name!r} has no labels; the source must be labelled to tell one shift from another"
         )
-    ys = _class_names(domains[0])
-    yt = None if hide_labels or domains[1].labels is None else _class_names(domains[1])
+    ys = class_names(domains[0])
+    yt = None if hide_labels or domains[1].labels is None else class_names(domains[1])
     with progress_bar("permuting") as progress:
         report = bures.shift_report(
             xs,

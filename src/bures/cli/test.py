@@ -13,7 +13,7 @@ import typer
 
 import bures
 from bures.cli._progress import progress_bar
-from bures.cli.distance import _class_names, _features, _read_eps
+from bures.cli._samples import class_names, feature_rows, read_eps
 from bures.data import load_domain
 from bures.files import to_json
 from bures.testing import PredictedLabels, out_of_fold_labels
@@ -99,7 +99,7 @@ def two_sample_test(
     if predict and predicted:
         raise ValueError("--predict makes predictions and --predicted says that the files hold them; pass one")
     domains = [load_domain(spec, data_root=data_root) for spec in (source, target)]
-    xs, xt = (_features(domain) for domain in domains)
+    xs, xt = (feature_rows(domain) for domain in domains)
     options: dict[str, Any] = {
         "statistic": str(chosen),
         "n_permutations": permutations,
@@ -118,9 +118,9 @@ def two_sample_test(
             )
         if domains[0].labels is None:
             raise ValueError(f"{domains[0].name!r} has no labels, which --conditional needs; --marginal compares P(X)")
-        ys = _class_names(domains[0])
-        yt = None if predict else _class_names(domains[1])
-        options["eps"] = _read_eps(eps)
+        ys = class_names(domains[0])
+        yt = None if predict else class_names(domains[1])
+        options["eps"] = read_eps(eps)
     with progress_bar("permuting") as report:
         if not conditional:
             result = bures.marginal_test(xs, xt, progress=report, **options)

@@ -1,0 +1,38 @@
+"""What commands on feature vectors read from domains and options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bures.data import Domain, TensorSamples
+
+__all__ = ["class_names", "feature_rows", "read_eps"]
+
+
+def feature_rows(domain: Domain) -> np.ndarray[Any, Any]:
+    """The feature vectors (n, d) of a domain; an error where it holds images."""
+    if not isinstance(domain.samples, TensorSamples) or domain.samples.tensor.ndim != 2:
+        raise ValueError(f"{domain.name!r} holds images of shape {domain.samples.shape}; accepted are feature vectors")
+    return np.asarray(domain.samples.tensor)
+
+
+def class_names(domain: Domain) -> np.ndarray[Any, Any]:
+    """Labels by name, so that two files that number their classes differently still agree."""
+    if domain.labels is None:
+        raise ValueError(
+            f"{domain.name!r} has no labels, which ckb and ckw need; add them (true or predicted) to the file, "
+            "or compare P(X) with --metric kernel-bures or --metric mmd"
+        )
+    return np.asarray([domain.class_names[label] for label in domain.labels.tolist()])
+
+
+def read_eps(text: str) -> str | float:
+    """The option ``--eps``: a number, or "auto"."""
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ValueError(f"--eps {text!r} is not a number; accepted is a positive number or 'auto'") from error
