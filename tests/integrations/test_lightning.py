@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import json
+import subprocess
 import sys
 
 import lightning as L
@@ -193,6 +195,52 @@ def test_a_look_outside_a_trainer(loaders):
     found = ShiftMonitor(Classifier.outputs, list(source), list(target)).look(Classifier())
     assert {f"shift/{name}" for name in found} == KEYS
     assert ShiftReading._fields[0] == "ckb"
+
+
+SCRIPT = """
+import json, sys, torch, lightning as L
+from pathlib import Path
+from torch.utils.data import DataLoader, TensorDataset
+from bures.integrations.lightning import ShiftMonitor
+
+class Classifier(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)
+
+    def training_step(self, batch, batch_idx):
+        return torch.nn.functional.cross_entropy(self.head(self.body(batch[0])), batch[1])
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+
+def outputs(module, batch):
+    z = module.body(batch[0])
+    return z, module.head(z)
+
+torch.set_num_threads(1)
+source = DataLoader(TensorDataset(torch.randn(64, 4), torch.arange(64) % 2), batch_size=16)  # other in each process
+monitor = ShiftMonitor(outputs, source, DataLoader(TensorDataset(torch.randn(48, 4)), batch_size=16))
+trainer = L.Trainer(
+    max_epochs=2, accelerator="cpu", devices=2, strategy="ddp", callbacks=[monitor], logger=False,
+    enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, log_every_n_steps=1,
+)
+trainer.fit(Classifier(), source)
+found = {"history": monitor.history, "logged": float(trainer.callback_metrics["shift/ckb"])}
+Path(sys.argv[1], f"{trainer.global_rank}.json").write_text(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_log_what_the_first_sees(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = [sys.executable, tmp_path / "train.py", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    assert first["logged"] == pytest.approx(first["history"][-1]["shift/ckb"], rel=1e-6)
+    assert "sync_dist" not in done.stderr
 
 
 X, Y = torch.randn(8, 2, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3

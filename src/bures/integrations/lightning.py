@@ -151,7 +151,9 @@ class ShiftMonitor(L.Callback):
         found = trainer.strategy.broadcast(found)
         values = {f"{self.prefix}{name}": value for name, value in found.items()}
         self.history.append({"epoch": trainer.current_epoch, **values})
-        pl_module.log_dict(values, on_step=False, on_epoch=True, batch_size=1)
+        # The same in every process; their mean, which Lightning asks for, changes nothing.
+        several = trainer.world_size > 1
+        pl_module.log_dict(values, on_step=False, on_epoch=True, batch_size=1, sync_dist=several)
 
     def look(self, module: Any, to_device: Callable[[Any], Any] | None = None) -> dict[str, float]:
         """What would be logged for a module, by name and without the prefix; outside a trainer too.
