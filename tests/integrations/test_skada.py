@@ -15,6 +15,7 @@ import torch
 from skada_peer import import_skada
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
 from torch import nn
 
 import bures
@@ -129,6 +130,20 @@ def test_networks_can_be_cloned_and_pickled(data):
     assert again.get_params()["criterion__adapt_criterion"].entropy == 0.5
     copied = pickle.loads(pickle.dumps(net))
     np.testing.assert_array_equal(copied.predict(X, sample_domain=domain), net.predict(X, sample_domain=domain))
+
+
+def test_skadas_splitters_and_scorers_take_the_network(data):
+    X, y, domain, _ = data
+    torch.manual_seed(0)
+    net = DeepCKB(Net(), "body", **{**OPTIONS, "max_epochs": 2})
+    with config_context(enable_metadata_routing=True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for scorer in (skada.metrics.PredictionEntropyScorer(), skada.metrics.DeepEmbeddedValidation()):
+            found = cross_val_score(
+                net, X, y, params={"sample_domain": domain}, scoring=scorer, error_score="raise",
+                cv=skada.model_selection.StratifiedDomainShuffleSplit(n_splits=2, test_size=0.3, random_state=0),
+            )  # fmt: skip
+            assert np.isfinite(found).all()
 
 
 def test_bad_input_is_named():

@@ -168,10 +168,9 @@ class ConditionalKernelBures(Metric):
 
     def _moments(self, side: str, device: torch.device) -> ConditionalMoments:
         """Moments of no samples."""
-        phi = self.feature_map
-        if isinstance(phi, FeatureMap) and phi.device != device:
-            phi = phi.to(device)
-        return ConditionalMoments(phi, self.n_classes, labels=self.kinds[side])
+        if isinstance(self.feature_map, FeatureMap) and self.feature_map.device != device:
+            self.feature_map = self.feature_map.to(device)  # once: the states stay where they are
+        return ConditionalMoments(self.feature_map, self.n_classes, labels=self.kinds[side])
 
 
 def _detached(values: Array) -> Array:
