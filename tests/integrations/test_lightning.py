@@ -276,6 +276,23 @@ def test_bad_input_is_named(case):
     assert module.training
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"logits_t": torch.zeros(8, 2)}, r"logits_s has shape \(8, 3\) and logits_t \(8, 2\)"),
+        ({"y_s": Y + 1}, "source_labels"),
+        ({"y_s": Y[:5]}, "y_s is a .* beside 8 logits"),
+        ({"y_t": Y.float()}, "y_t is a .* beside 8 logits"),
+        ({"z_t": X[:5]}, "target_probabilities has 8 rows but there are 5 features"),
+        ({"z_s": X * torch.nan}, "source_features"),
+    ],
+)
+def test_bad_samples_are_named(changes, message):
+    samples = {"z_s": X, "logits_s": torch.zeros(8, 3), "y_s": Y, "z_t": X, "logits_t": torch.zeros(8, 3)}
+    with pytest.raises(ValueError, match=message):
+        read_shift(**{**samples, **changes})
+
+
 def test_without_lightning_the_remedy_is_named(monkeypatch):
     real = builtins.__import__
 

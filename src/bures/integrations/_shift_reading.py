@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bures.arrays import describe
 from bures.selection import negative_ckb
 from bures.shift._priors import estimated_frequencies
 
@@ -94,15 +95,25 @@ def read_shift(
     >>> round(reading.label_shift, 2), reading.source_accuracy
     (0.25, 1.0)
     """
+    if logits_s.ndim != 2 or logits_t.ndim != 2 or logits_s.shape[1] != logits_t.shape[1]:
+        raise ValueError(
+            f"logits_s has shape {tuple(logits_s.shape)} and logits_t {tuple(logits_t.shape)}; accepted are (n, K) and "
+            "(m, K) with the same classes"
+        )
+    for name, y, rows in (("y_s", y_s, logits_s), ("y_t", y_t, logits_t)):
+        if y is not None and (y.shape != rows.shape[:1] or y.is_floating_point()):
+            raise ValueError(f"{name} is a {describe(y)} beside {len(rows)} logits; accepted are as many integers")
     k = logits_s.shape[1]
     p_s, p_t = (logits.double().softmax(dim=1) for logits in (logits_s, logits_t))
+    # It comes first because it checks its arguments.
+    distance = -negative_ckb(z_s.double(), y_s, z_t.double(), p_t, eps=eps, max_samples=max(len(z_s), len(z_t)))
     found_s, found_t = p_s.argmax(dim=1), p_t.argmax(dim=1)
     joint = torch.bincount(k * found_s + y_s, minlength=k * k).reshape(k, k)
     counts = torch.bincount(found_t, minlength=k)
     frequencies = estimated_frequencies(joint.cpu().numpy(), counts.cpu().numpy(), 0, np.random.default_rng(0))
     right = found_s == y_s
     return ShiftReading(
-        ckb=-negative_ckb(z_s.double(), y_s, z_t.double(), p_t, eps=eps, max_samples=max(len(z_s), len(z_t))),
+        ckb=distance,
         label_shift=frequencies.total_variation,
         source_accuracy=float(right.double().mean()),
         target_accuracy_estimate=_share_above(p_s.amax(dim=1), int((~right).sum()), p_t.amax(dim=1)),
