@@ -30,7 +30,7 @@ myst_heading_anchors = 3
 
 autosummary_generate = True
 autodoc_typehints = "none"  # the numpydoc sections state the types
-autodoc_mock_imports = ["dask"]  # an extra; its integration is documented all the same
+autodoc_mock_imports = ["dask", "skada"]  # extras; their integrations are documented all the same
 numpydoc_show_class_members = False  # the template in _templates lists them
 
 sphinx_gallery_conf = {

@@ -18,6 +18,7 @@ def no_example_is_left_out():
         "complexity",
         "conditional_shift",
         "convergence",
+        "lightning_loop",
         "moments",
         "training_loop",
         "two_sample_test",
@@ -79,6 +80,17 @@ def test_complexity(tmp_path):
     assert printed.count("value + gradient") == len(exponents) // 2
     # Times on a shared machine are rough: that every cost grows is all that is asserted of them.
     assert all(fit["exponent"] > 0 for fit in exponents)
+
+
+def test_lightning_loop(tmp_path):
+    run_example("lightning_loop", tmp_path)
+    assert (tmp_path / "lightning_loop.png").stat().st_size > 10_000
+    histories = read_manifest(tmp_path)["results"]["histories"]
+    last = {name: history[-1] for name, history in histories.items()}
+    assert set(last) == {"source only", "CKB", "CKW"}
+    # A few epochs: the losses have begun to bring the domains together, and the source is learnt.
+    assert last["CKB"]["shift/ckb"] < last["source only"]["shift/ckb"]
+    assert all(row["shift/source_accuracy"] > 0.5 for row in last.values())
 
 
 def test_moments(tmp_path):

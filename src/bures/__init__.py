@@ -11,6 +11,8 @@ from bures.lazy import lazy_names
 
 if TYPE_CHECKING:
     from bures import data, selection, testing
+    from bures.estimators import CKBAdapter as CKBAdapter
+    from bures.estimators import CKBClassifier as CKBClassifier
     from bures.feature_maps import LinearMap, NystroemMap, RandomFourierMap
     from bures.losses import BuresLoss, CKBLoss, CKWLoss, ClassMeansLoss, KernelBuresLoss, MMDLoss
     from bures.metrics import (
@@ -70,5 +72,7 @@ _HOMES |= dict.fromkeys(("LinearMap", "NystroemMap", "RandomFourierMap"), "bures
 _HOMES |= dict.fromkeys(("ConditionalMoments", "MomentDistance"), "bures.moments")
 _HOMES |= dict.fromkeys(("ShiftTest", "conditional_test", "marginal_test"), "bures.testing")
 _HOMES |= dict.fromkeys(("ShiftReport", "shift_report"), "bures.shift")
+# Not in __all__: ``from bures import *`` would load scikit-learn.
+_HOMES |= dict.fromkeys(("CKBAdapter", "CKBClassifier"), "bures.estimators")
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -235,9 +235,12 @@ def test_options_can_be_read_and_set_through_the_classifier():
 
 def test_domains_are_routed_as_metadata(data):
     with config_context(enable_metadata_routing=True):
-        assert CORAL().get_metadata_routing().fit.requests == {"sample_domain": None}
-        asked = CORAL().set_fit_request(sample_domain=True).set_transform_request(sample_domain=True)
-        assert asked.get_metadata_routing().transform.requests == {"sample_domain": True}
+        for estimator, method in ((CORAL(), "transform"), (AdaptedClassifier(CORAL()), "predict")):
+            routing = estimator.get_metadata_routing()
+            assert routing.fit.requests == getattr(routing, method).requests == {"sample_domain": True}
+        assert CORAL().set_fit_request(sample_domain=False).get_metadata_routing().fit.requests == {
+            "sample_domain": False
+        }
 
 
 def test_without_pot_the_extra_is_named(data, monkeypatch):

@@ -17,18 +17,26 @@ Adapter                       What agrees afterwards                            
 `OTClassReg`                  the same, with classes kept together                     yes
 `KGOT`                        mean embedding and covariance operator                   no
 `ConditionalBuresAdapter`     covariance (and mean) given the class                    yes
+`CKBAdapter`                  covariance given the class                               yes
 ============================  =======================================================  ==========
+
+`CKBClassifier` learns its own features instead: a network trained on both domains. It is there as
+``bures.CKBClassifier`` too.
 
 Without target rows an adapter has nothing to do and says so. Because of this, scikit-learn's ``check_estimator``,
 which knows of one domain only, stops at the first ``fit`` of an adapter; the tests of this package give every fit of
-the checks a target and run them all.
+the checks a target and run them all. Two go on without a target, because they serve in pipelines that are fitted on
+one domain as well, and pass ``check_estimator`` as they are: `CKBClassifier` learns from the source alone, and
+`CKBAdapter` warns and moves nothing.
 """
 
+from bures.estimators._ckb_adapter import CKBAdapter
 from bures.estimators._classifier import AdaptedClassifier
 from bures.estimators._conditional_bures import ConditionalBuresAdapter
 from bures.estimators._coral import CORAL
 from bures.estimators._gfk import GFK
 from bures.estimators._kgot import KGOT
+from bures.estimators._network_classifier import CKBClassifier
 from bures.estimators._subspace_alignment import SubspaceAlignment
 from bures.estimators._tca import TCA
 from bures.estimators._transport import OTIT, OTClassReg
@@ -40,6 +48,8 @@ __all__ = [
     "OTIT",
     "TCA",
     "AdaptedClassifier",
+    "CKBAdapter",
+    "CKBClassifier",
     "ConditionalBuresAdapter",
     "OTClassReg",
     "SubspaceAlignment",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from bures.arrays import Array
 
-__all__ = ["DomainAdapter", "Floats", "at_most", "class_codes", "read_domains", "source_rows"]
+__all__ = ["DomainAdapter", "Floats", "at_most", "class_codes", "read_domains", "read_sign", "source_rows"]
 
 Floats = NDArray[np.float64]
 
@@ -24,6 +24,11 @@ class DomainAdapter(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     _needs_classes = False
+    _needs_target = True
+
+    # With metadata routing, pipelines and cross-validation pass the domains on without being asked.
+    __metadata_request__fit: ClassVar = {"sample_domain": True}
+    __metadata_request__transform: ClassVar = {"sample_domain": True}
 
     def fit(self, X: Array, y: Array | None = None, sample_domain: Array | None = None) -> Self:
         """Fit on the rows of both domains.
@@ -42,7 +47,7 @@ class DomainAdapter(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self
         """
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        source = read_domains(sample_domain, len(X), self)
+        source = read_domains(sample_domain, len(X), self, needs_target=self._needs_target)
         ys = source_rows(y, source, self) if self._needs_classes else None
         self._fit_domains(X[source], ys, X[~source])
         return self
@@ -85,7 +90,7 @@ class DomainAdapter(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        source = np.ones(len(X), dtype=bool) if sample_domain is None else _read_sign(sample_domain, len(X))
+        source = np.ones(len(X), dtype=bool) if sample_domain is None else read_sign(sample_domain, len(X))
         if source.all():
             return self._map_source(X)
         if not source.any():
@@ -124,14 +129,14 @@ def read_domains(sample_domain: Array | None, n: int, estimator: object, *, need
                 "sample_domain (source > 0, target < 0) or call fit_source_target(xs, ys, xt)"
             )
         return np.ones(n, dtype=bool)
-    source = _read_sign(sample_domain, n)
+    source = read_sign(sample_domain, n)
     if not source.any() or (needs_target and source.all()):
         missing = "target rows (< 0)" if source.any() else "source rows (> 0)"
         raise ValueError(f"sample_domain has no {missing} among its {n}; {name} needs them")
     return source
 
 
-def _read_sign(sample_domain: Array, n: int) -> NDArray[Any]:
+def read_sign(sample_domain: Array, n: int) -> NDArray[Any]:
     domain = np.asarray(sample_domain)
     if domain.shape != (n,):
         raise ValueError(f"sample_domain has shape {domain.shape}; accepted is one entry for each row of X, ({n},)")

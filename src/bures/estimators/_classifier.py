@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,12 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> plain.score(xt, yt) < 0.85, adapted.score(xt, yt) > 0.95
     (True, True)
     """
+
+    # With metadata routing, pipelines and cross-validation pass the domains on without being asked.
+    __metadata_request__fit: ClassVar = {"sample_domain": True}
+    __metadata_request__predict: ClassVar = {"sample_domain": True}
+    __metadata_request__predict_proba: ClassVar = {"sample_domain": True}
+    __metadata_request__decision_function: ClassVar = {"sample_domain": True}
 
     def __init__(self, adapter: Any = None, estimator: Any = None) -> None:
         self.adapter = adapter

@@ -121,18 +121,11 @@ class ConditionalBuresAdapter(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  
         self.seed = seed
 
     def _fit_domains(self, xs: Floats, ys: NDArray[Any] | None, xt: Floats) -> None:
-        check_choice("distance", self.distance, ("ckw", "ckb"))
-        check_choice("kernel", self.kernel, KERNELS)
         reg = check_positive("reg", self.reg)
         n_rounds = at_most("n_rounds", self.n_rounds, self.n_rounds)
         max_iter = at_most("max_iter", self.max_iter, self.max_iter)
-        r = at_most("n_components", self.n_components, len(xs) + len(xt))
         assert ys is not None
-        self.coordinates_ = (
-            PrincipalCoordinates.fit(xs, xt, r)
-            if self.kernel == "linear"
-            else KernelCoordinates.fit(xs, xt, r, kernel=self.kernel, bandwidth=self.bandwidth, seed=self.seed)
-        )
+        self.coordinates_ = self._fit_coordinates(xs, xt)
         self.classes_, codes = class_codes(ys)
         zs, zt = self.coordinates_(xs), self.coordinates_(xt)
         self.scale_ = mean_variance(np.concatenate([zs, zt])) ** 0.5
@@ -153,6 +146,14 @@ class ConditionalBuresAdapter(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  
         self.distances_ = np.array(distances)
         self.n_rounds_ = len(distances)
         self._n_features_out = target.shape[1]
+
+    def _fit_coordinates(self, xs: Floats, xt: Floats) -> PrincipalCoordinates | KernelCoordinates:
+        check_choice("distance", self.distance, ("ckw", "ckb"))
+        check_choice("kernel", self.kernel, KERNELS)
+        r = at_most("n_components", self.n_components, len(xs) + len(xt))
+        if self.kernel == "linear":
+            return PrincipalCoordinates.fit(xs, xt, r)
+        return KernelCoordinates.fit(xs, xt, r, kernel=self.kernel, bandwidth=self.bandwidth, seed=self.seed)
 
     def _probabilities(self, moved: Floats, codes: NDArray[np.int64], target: Floats) -> Floats:
         if len(self.classes_) == 1:  # no classifier to fit, and nothing to ask it
