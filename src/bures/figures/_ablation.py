@@ -142,8 +142,9 @@ def _panel(axes: Any, part: pd.DataFrame, look: Style, low: float) -> None:
         axes.annotate(
             f"{mean:.1f}", (number, mean + error), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8
         )
-    if "source" in part.index and part.loc["source", "mean"] >= low:
-        axes.axhline(part.loc["source", "mean"], color=look.ink, ls="--", lw=1)
+    source = float(part["mean"].get("source", np.nan))
+    if source >= low:
+        axes.axhline(source, color=look.ink, ls="--", lw=1)
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_xticks(range(len(rows)), [ABLATION[str(name)] for name in rows], rotation=40, ha="right")
     axes.tick_params(axis="x", length=0)

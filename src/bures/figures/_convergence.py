@@ -84,7 +84,7 @@ def convergence_figure(table: pd.DataFrame, *, style: str = "light") -> Figure:
         for row, quantity in zip(grid, QUANTITIES, strict=True):
             for axes, reference in zip(row, REFERENCES, strict=True):
                 part = table[(table["quantity"] == quantity) & (table["error_to"] == reference)]
-                _panel(axes, part, table.attrs, look)
+                _panel(axes, part, dict(table.attrs), look)
                 axes.set_title(f"{QUANTITIES[quantity]}:\nerror to {REFERENCES[reference]}")
             row[0].set_ylabel("median error")
             row[0].set_ylim(bottom=row[0].get_ylim()[0] / 4)  # room for the legends
@@ -96,7 +96,7 @@ def convergence_figure(table: pd.DataFrame, *, style: str = "light") -> Figure:
     return figure
 
 
-def _panel(axes: Any, part: pd.DataFrame, attrs: Mapping[str, Any], look: Style) -> None:
+def _panel(axes: Any, part: pd.DataFrame, attrs: Mapping[Any, Any], look: Style) -> None:
     sizes = np.array(attrs["sizes"])
     first = attrs["sizes"].index(attrs["fit_from"])
     for number, (_, fit) in enumerate(part.sort_values("alpha").iterrows()):

@@ -19,7 +19,7 @@ Results = Sequence[Mapping[str, Any]]
 def ledger_results(path: str | Path) -> list[dict[str, Any]]:
     """The results of a ledger; where there are none, an error with the command that makes them."""
     path = Path(path)
-    command = f"bures bench {path.stem}" + ("" if path.parent.name == "results" else f" --results {path.parent}")
+    command = f"bures bench {path.stem}" + ("" if path.parent == Path("results") else f" --results {path.parent}")
     if path.is_dir() or (path.exists() and path.suffix != ".jsonl"):
         raise ValueError(f"{path} is no ledger; accepted is a file of JSON lines (.jsonl) that bures bench has written")
     if not path.is_file():
@@ -100,7 +100,7 @@ def hardware_words(results: Iterable[Mapping[str, Any]]) -> str:
 def _changes(result: Mapping[str, Any]) -> list[str]:
     if "changes" in result:
         return list(result["changes"])
-    return result["key"].split("|")[5:]  # lines of the first schema say it in their key alone
+    return str(result["key"]).split("|")[5:]  # lines of the first schema say it in their key alone
 
 
 def _pair(task: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
+from bures.arrays import check_choice
 from bures.figures._blocks import Block, input_shape, network_blocks
 from bures.figures._style import Style, style_named
 from bures.methods import make_method
@@ -17,8 +18,12 @@ from bures.networks import build_network
 __all__ = ["network_figure"]
 
 WIDTH, HEIGHT, GAP = 3.7, 0.44, 0.24  # of the boxes of the network, in inches
-SIDE, RIGHT = 2.3, 5.1  # width and left edge of the boxes of the objective
+SIDE, RIGHT, STEP = 2.3, 5.1, HEIGHT + 0.3  # width, left edge and distance of the boxes of the objective
 ROUND = "round,pad=0,rounding_size=0.07"
+# Methods that add terms to the cross-entropy and nothing else: no networks, no steps of their own.
+METHODS = (
+    "bures", "ckb", "ckb+mmd", "ckb-no-entropy", "ckw", "class-means", "entropy", "im", "kernel-bures", "source"
+)  # fmt: skip
 NAMES = {"ckb": "CKB", "mmd": "MMD of labels", "means": "class means", "bures": "Bures", "kernel-bures": "kernel Bures"}
 
 
@@ -39,7 +44,7 @@ def network_figure(
     n_classes : int, optional
         Number of classes.
     method : str, optional
-        One of `bures.methods.method_names`; its terms and their weights are read from it.
+        Of the CKB family, its ablations and controls; terms and weights are read from the method itself.
     in_features : int, optional
         Width of the features, for "identity"; 2048 where it is left out.
     style : {"light", "dark", "print"}, optional
@@ -59,7 +64,8 @@ def network_figure(
     blocks = network_blocks(built, shape)
     terms = _terms(method)
     look = style_named(style)
-    height = 2.0 + len(blocks) * (HEIGHT + GAP)
+    below = sum(kind == "p" for _, _, kind in terms)  # terms under the last block
+    height = 1.3 + max(1, below) * STEP + len(blocks) * (HEIGHT + GAP)
     with look.applied():
         figure = Figure(figsize=(RIGHT + SIDE + 0.25, height))
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
@@ -72,12 +78,14 @@ def network_figure(
 
 def _terms(method: str) -> list[tuple[str, float, str]]:
     """Name, weight and kind of each term that a method adds: on features and classes, on features, on predictions."""
+    check_choice("method", method, METHODS)
     found = []
     for term in make_method(method).terms:
         kind = (
             "conditional" if isinstance(term, ConditionalTerm) else "marginal" if isinstance(term, FeatureTerm) else "p"
         )
-        found.append((NAMES.get(term.name, term.name), float(term.schedule.value), kind))
+        schedule: Any = term.schedule
+        found.append((NAMES.get(str(term.name), str(term.name)), float(schedule.value), kind))
     return found
 
 
@@ -99,7 +107,12 @@ def _column(
     parts = [block.part if block.part == "backbone" else "head" for block in blocks]
     for number, block in enumerate(blocks):
         y -= HEIGHT + GAP
-        _box(axes, (x, y), WIDTH, ", ".join(block.words), look, look.ink, shape=" × ".join(map(str, block.shape)))
+        given = " × ".join(map(str, block.shape))
+        if number == len(blocks) - 2:
+            given = f"features z: {given}"
+        elif number == len(blocks) - 1:
+            given = f"logits: {given}; their softmax is p"
+        _box(axes, (x, y), WIDTH, ", ".join(block.words), look, look.ink, shape=given)
         middles.append(y + HEIGHT / 2)
         if number + 1 < len(blocks):
             for domain in (0, 1):
@@ -123,37 +136,32 @@ def _objective(
     edge = 0.45 + WIDTH
     features, logits = middles[-2] if n_blocks > 1 else middles[-1], middles[-1]
     aligned = [term for term in terms if term[2] != "p"]
-    others = [("cross-entropy", None, "source: p and y"), *((n, w, "target: p") for n, w, kind in terms if kind == "p")]
-    step = HEIGHT + 0.3
-    y = features + (len(aligned) - 1) * step + 0.1
+    others: list[tuple[str, float | None, str]] = [("cross-entropy", None, "source: p and y")]
+    for name, weight, kind in terms:
+        if kind == "p":
+            others.append((name, weight, "source: y, target: p" if name == NAMES["mmd"] else "target: p"))
+    y = features + (len(aligned) - 1) * STEP + 0.1
     for name, weight, kind in aligned:
         inputs = "source: z and y, target: z and p" if kind == "conditional" else "z of both"
         _term(axes, y, name, weight, inputs, look)
         _arrow(axes, (edge, features), (RIGHT, y), look, look.ink)
         if kind == "conditional":
             _arrow(axes, (edge, logits), (RIGHT, y - 0.1), look, look.ink, dashed=True)
-        y -= step
-    axes.text(edge + 0.22, features - 0.2, "z", style="italic", ha="center", va="center")
-    axes.text(edge + 0.16, logits - HEIGHT / 2 - 0.13, "p = softmax", style="italic", ha="right", va="center")
+        y -= STEP
     note = "Both domains pass\nthrough the same weights.\nBelow the modules: shape\nof what they give."
     axes.text(RIGHT, axes.get_ylim()[1] - 0.3, note, va="top", fontsize=look.size - 1, linespacing=1.4)
     y = min(logits, y)
-    for name, weight, inputs in others:
-        _term(axes, y, name, weight, inputs, look)
+    for name, share, inputs in others:
+        _term(axes, y, name, share, inputs, look)
         _arrow(axes, (edge, logits), (RIGHT, y), look, look.ink)
-        y -= step
+        y -= STEP
     parts = ["cross-entropy", *(f"{weight:g} · {name}" for name, weight, _ in terms)]
     axes.text(0.45, 0.22, "minimised: " + " + ".join(parts), va="center", weight="bold")
 
 
 def _term(axes: Any, y: float, name: str, weight: float | None, inputs: str, look: Style) -> None:
     label = name if weight is None else f"{name}, weight {weight:g}"
-    box = {
-        "boxstyle": ROUND,
-        "facecolor": look.paper,
-        "edgecolor": look.colour(2),
-        "lw": 1.5,
-    }
+    box: dict[str, Any] = {"boxstyle": ROUND, "facecolor": look.paper, "edgecolor": look.colour(2), "lw": 1.5}
     axes.add_patch(FancyBboxPatch((RIGHT, y - HEIGHT / 2 - 0.04), SIDE, HEIGHT + 0.08, **box))
     axes.text(RIGHT + SIDE / 2, y + 0.1, label, ha="center", va="center", weight="bold")
     axes.text(RIGHT + SIDE / 2, y - 0.12, inputs, ha="center", va="center", fontsize=look.size - 2.5)
@@ -163,7 +171,7 @@ def _box(
     axes: Any, corner: tuple[float, float], width: float, label: str, look: Style, edge: str, *, shape: str
 ) -> None:
     x, y = corner
-    box = {"boxstyle": ROUND, "facecolor": look.paper, "edgecolor": edge, "lw": 1.2}
+    box: dict[str, Any] = {"boxstyle": ROUND, "facecolor": look.paper, "edgecolor": edge, "lw": 1.2}
     axes.add_patch(FancyBboxPatch((x, y), width, HEIGHT, **box))
     axes.text(x + width / 2, y + HEIGHT / 2 + 0.09, label, ha="center", va="center", fontsize=look.size - 1)
     axes.text(x + width / 2, y + HEIGHT / 2 - 0.11, shape, ha="center", va="center", fontsize=look.size - 2, alpha=0.85)
@@ -172,5 +180,12 @@ def _box(
 def _arrow(
     axes: Any, start: tuple[float, float], end: tuple[float, float], look: Style, colour: str, *, dashed: bool = False
 ) -> None:
-    style = {"arrowstyle": "-|>", "mutation_scale": 9, "lw": 1.3, "color": colour, "shrinkA": 0, "shrinkB": 0}
+    style: dict[str, Any] = {
+        "arrowstyle": "-|>",
+        "mutation_scale": 9,
+        "lw": 1.3,
+        "color": colour,
+        "shrinkA": 0,
+        "shrinkB": 0,
+    }
     axes.add_patch(FancyArrowPatch(start, end, linestyle="--" if dashed else "-", **style))

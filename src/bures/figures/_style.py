@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 
 from bures.arrays import check_choice
 
 __all__ = ["STYLES", "Style", "style_named"]
 
-# Okabe and Ito's palette without its black, which is the ink; yellow comes last, for it is faint on white.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
+# Okabe and Ito's palette; on white without its yellow, which is too faint there, on dark without its black.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DARK_PALETTE = ("#56B4E9", "#E69F00", "#2FC99A", "#E39CC4", "#F0E442", "#4C9BE0", "#F2824A")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 HATCHES = ("", "///", "\\\\\\", "...", "xxx", "---", "ooo", "+++")
@@ -44,7 +44,7 @@ class Style:
     >>> from bures.figures import style_named
     >>> style = style_named("dark")
     >>> style.colour(0), style.marker(1), style.colour(7) == style.colour(0)
-    ('#56B4E9', 's', True)
+    ('#56B4E9', 's', False)
     """
 
     name: str
@@ -56,8 +56,12 @@ class Style:
     hatched: bool
 
     def colour(self, number: int) -> str:
-        """Colour of the thing with this number; after the last it begins again, with other markers."""
-        return self.palette[number % len(self.palette)]
+        """Colour of the thing with this number; after the last they come again, half way to grey."""
+        again, place = divmod(number, len(self.palette))
+        if not again % 2:
+            return self.palette[place]
+        red, green, blue = (0.5 * value + 0.25 for value in to_rgb(self.palette[place]))
+        return to_hex((red, green, blue))
 
     def marker(self, number: int) -> str:
         """Marker of the thing with this number."""
@@ -85,8 +89,9 @@ class Style:
             ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "legend.labelcolor"), ink
         )
         grounds = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), self.paper)
-        settings: dict[str, Any] = {
-            **mpl.rcParamsDefault,
+        defaults: Any = mpl.rcParamsDefault
+        settings: Any = {
+            **defaults,
             **colours,
             **grounds,
             "font.size": size,

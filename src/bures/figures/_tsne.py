@@ -262,11 +262,12 @@ def _by_class(axes: Any, state: FeatureState, look: Style) -> None:
         own_s, own_t = state.plane_s[state.y_s == label], state.plane_t[state.y_t == label]
         axes.scatter(*own_s.T, marker="+", s=24, linewidths=0.9, color=colour)
         axes.scatter(*own_t.T, marker="o", s=16, linewidths=0.8, facecolors="none", edgecolors=colour)
-        # Names where the source's samples of the class lie: more classes than colours can be told apart.
-        if len(own_s) and len(state.classes) <= TOGETHER:
-            around = [withStroke(linewidth=3, foreground=look.paper)]
-            at = np.median(own_s, axis=0)
-            axes.text(*at, name, ha="center", va="center", weight="bold", path_effects=around, zorder=5)
+        # Names where the samples of the class lie, the source's in bold: colours alone do not tell all classes.
+        for own, weight in ((own_s, "bold"), (own_t, "normal")):
+            if len(own) and len(state.classes) <= TOGETHER:
+                around = [withStroke(linewidth=3, foreground=look.paper)]
+                at = np.median(own, axis=0)
+                axes.text(*at, name, ha="center", va="center", weight=weight, path_effects=around, zorder=5)
 
 
 def _handles(state: FeatureState, look: Style) -> list[Line2D]:
