@@ -43,6 +43,9 @@ from bures.figures._style import STYLES
 from bures.networks import build_network
 from bures.training import Recipe, load_model
 
+# Networks that made a few steps predict few classes.
+pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed", "ignore:missing. class")
+
 CONVERGENCE = Path(__file__).resolve().parents[2] / "results" / "convergence" / "convergence.json"
 
 
@@ -207,7 +210,6 @@ def runs(tmp_path_factory):
     return folder, domains
 
 
-@pytest.mark.filterwarnings("ignore:predictions collapsed")
 def test_maps_of_features_carry_distances_of_the_features_themselves(runs):
     folder, (source, target) = runs
     model = load_model(folder / "ckw")
@@ -232,7 +234,6 @@ def test_the_source_is_normalised_by_its_own_statistics_where_training_did_so(ru
     assert load_model(folder / "ckw").predict(source).features.equal(model.predict(source).features)  # unchanged
 
 
-@pytest.mark.filterwarnings("ignore:missing. class")
 def test_without_labels_predictions_stand_in_and_the_picture_says_so(runs):
     folder, (source, target) = runs
     state = feature_state(load_model(folder / "source"), source, replace(target, labels=None), title="", n=30)

@@ -138,7 +138,7 @@ def _panel(axes: Any, part: pd.DataFrame, look: Style, low: float) -> None:
         axes.bar(number, mean - low, bottom=low, width=0.72, **_filled(str(name), look))
         error = 0.0 if np.isnan(std) else std
         if error:
-            axes.errorbar(number, mean, yerr=error, color=look.ink, capsize=3, lw=1.2)
+            axes.errorbar(number, mean, yerr=error, fmt="none", **look.error_bar)
         axes.annotate(
             f"{mean:.1f}", (number, mean + error), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8
         )

@@ -122,7 +122,9 @@ def _column(
         own = [middle for middle, other in zip(middles, parts, strict=True) if other == part]
         top, bottom = own[0] + HEIGHT / 2 + 0.07, own[-1] - HEIGHT / 2 - 0.07
         axes.add_patch(
-            Rectangle((x - 0.1, bottom), WIDTH + 0.2, top - bottom, fill=False, edgecolor=look.faint, ls="--", lw=1)
+            Rectangle(
+                (x - 0.1, bottom), WIDTH + 0.2, top - bottom, fill=False, edgecolor=look.faint, ls="--", lw=1, zorder=0
+            )
         )
         label = f"backbone: {network}" if part == "backbone" else "head"
         axes.text(x - 0.19, (top + bottom) / 2, label, rotation=90, ha="center", va="center")

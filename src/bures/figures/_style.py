@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
+from matplotlib.patheffects import withStroke
 
 from bures.arrays import check_choice
 
@@ -76,6 +77,12 @@ class Style:
         return DASHES[number % len(DASHES)]
 
     @property
+    def error_bar(self) -> dict[str, Any]:
+        """How error bars are drawn: seen on the ground and on bars of any colour."""
+        around = [withStroke(linewidth=2.8, foreground=self.paper)]
+        return {"color": self.ink, "capsize": 3, "lw": 1.2, "path_effects": around}
+
+    @property
     def heat(self) -> LinearSegmentedColormap:
         """A scale of one hue, from the ground to a strong colour: its lightness says as much as its colour."""
         ends = ["#E8F1F8", "#0072B2", "#00263D"] if self.paper == "white" else ["#12324A", "#3A8FC4", "#D5ECFA"]
@@ -111,6 +118,7 @@ class Style:
             "lines.linewidth": 1.6,
             "lines.markersize": 5,
             "legend.frameon": False,
+            "legend.facecolor": self.paper,
             "figure.constrained_layout.use": False,
             "svg.hashsalt": "bures",  # the same figure gives the same file
             "pdf.fonttype": 42,

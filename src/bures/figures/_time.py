@@ -122,7 +122,7 @@ def _bars(axes: Any, part: pd.DataFrame, notes: Sequence[str], look: Style, numb
     axes.barh(places, np.nan_to_num(middle), 0.62, **filled)
     there = ~np.isnan(middle)
     spread = np.stack([middle - low, high - middle])[:, there]
-    axes.errorbar(middle[there], places[there], xerr=spread, fmt="none", color=look.ink, capsize=3, lw=1.2)
+    axes.errorbar(middle[there], places[there], xerr=spread, fmt="none", **look.error_bar)
     label: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
     for place, note in zip(places, notes, strict=True):
         text = f"{middle[place]:.3g}{note}" if there[place] else note
