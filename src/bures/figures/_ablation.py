@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 
 from bures.figures._ledgers import accuracies, chosen_results, task_words
 from bures.figures._style import Style, style_named
@@ -122,7 +123,9 @@ def ablation_figure(table: pd.DataFrame, *, style: str = "light") -> Figure:
             axes.set_title(title if np.isnan(source) else f"{title}\nsource only: {source:.1f}")
             axes.set_ylim(low, high)
         grid[0].set_ylabel("accuracy on the target (%)" + (f"\naxis begins at {low:g}" if low > 0 else ""))
-        figure.suptitle(f"Recipe {table.attrs.get('recipe', '')}; error bars: standard deviation over seeds")
+        figure.suptitle(
+            f"Recipe {table.attrs.get('recipe', '')}; error bars: standard deviation over seeds; dashed: source only"
+        )
         handles = [Patch(label=label, **_filled(names[0], look)) for label, names in KINDS.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return figure
@@ -139,12 +142,12 @@ def _panel(axes: Any, part: pd.DataFrame, look: Style, low: float) -> None:
         error = 0.0 if np.isnan(std) else std
         if error:
             axes.errorbar(number, mean, yerr=error, fmt="none", **look.error_bar)
-        axes.annotate(
-            f"{mean:.1f}", (number, mean + error), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8
-        )
+        label: dict[str, Any] = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center", "fontsize": 8}
+        around = [withStroke(linewidth=3, foreground=look.paper)]
+        axes.annotate(f"{mean:.1f}", (number, mean + error), path_effects=around, **label)
     source = float(part["mean"].get("source", np.nan))
     if source >= low:
-        axes.axhline(source, color=look.ink, ls="--", lw=1)
+        axes.axhline(source, color=look.ink, ls="--", lw=1, zorder=0.5)
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_xticks(range(len(rows)), [ABLATION[str(name)] for name in rows], rotation=40, ha="right")
     axes.tick_params(axis="x", length=0)

@@ -266,7 +266,8 @@ def _by_class(axes: Any, state: FeatureState, look: Style) -> None:
         for own, weight in ((own_s, "bold"), (own_t, "normal")):
             if len(own) and len(state.classes) <= TOGETHER:
                 around = [withStroke(linewidth=3, foreground=look.paper)]
-                at = np.median(own, axis=0)
+                # At a sample: the middle of a class in two parts may lie in another class.
+                at = own[((own - np.median(own, axis=0)) ** 2).sum(axis=1).argmin()]
                 axes.text(*at, name, ha="center", va="center", weight=weight, path_effects=around, zorder=5)
 
 
