@@ -18,6 +18,7 @@ from bures.cli.doctor import doctor
 from bures.cli.evaluate import evaluate
 from bures.cli.export import export
 from bures.cli.features import features
+from bures.cli.figure import figure
 from bures.cli.methods import methods
 from bures.cli.predict import predict
 from bures.cli.report import report
@@ -49,6 +50,7 @@ app.command()(shift)
 app.command()(doctor)
 app.command()(methods)
 app.command()(bench)
+app.command()(figure)
 app.add_typer(features, name="features")
 
 

@@ -29,7 +29,10 @@ __all__ = ["bench"]
 
 FAILED = 1  # exit code where some cells failed and the others are finished
 WHAT, HOW, SHOWN = "What is run", "How", "What is shown"
-NAMES = "digits, office10, office10-alexnet, office10-images, office-home, office-home-images, imageclef"
+NAMES = (
+    "digits, office10, office10-alexnet, office10-images, office-home, office-home-images, imageclef, hyperparameters, "
+    "hyperparameters-digits"
+)
 
 
 def bench(

@@ -24,7 +24,8 @@ from bures.training import Recipe, adapt, load_recipe
 __all__ = ["Cell", "RunnableCell", "load_cached", "noted_warnings", "rounded"]
 
 # What a ledger keeps of an epoch; the rest can be had by running the cell again.
-EPOCH_COLUMNS = ("step", "loss", "target_accuracy", "target_score")
+# "ckb" and "means" are the terms of the alignment, "seconds" the clock: figures of trainings need them.
+EPOCH_COLUMNS = ("step", "loss", "ckb", "means", "target_accuracy", "target_score", "seconds")
 
 
 class RunnableCell(Protocol):

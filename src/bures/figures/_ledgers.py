@@ -1,0 +1,107 @@
+"""What figures read of ledgers: the runs of one recipe and their epochs, or how to get what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bures.experiments import read_results
+
+__all__ = ["accuracies", "chosen_results", "epoch_column", "hardware_words", "ledger_results", "task_words"]
+
+Results = Sequence[Mapping[str, Any]]
+
+
+def ledger_results(path: str | Path) -> list[dict[str, Any]]:
+    """The results of a ledger; where there are none, an error with the command that makes them."""
+    path = Path(path)
+    command = f"bures bench {path.stem}" + ("" if path.parent == Path("results") else f" --results {path.parent}")
+    if path.is_dir() or (path.exists() and path.suffix != ".jsonl"):
+        raise ValueError(f"{path} is no ledger; accepted is a file of JSON lines (.jsonl) that bures bench has written")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist; make it with: {command}")
+    if not (results := read_results(path)):
+        raise ValueError(f"{path} holds no finished runs; make them with: {command}")
+    return results
+
+
+def chosen_results(results: Results, *, recipe: str | None = None, tasks: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The runs of one recipe without changes, on some tasks or all.
+
+    Without ``recipe``, the one of which most runs are finished is taken: methods are compared under one recipe.
+    Tasks are written as results name them or with a colon, ``usps:mnist``.
+    """
+    plain = [result for result in results if not _changes(result)]
+    known = Counter(result["recipe_name"] for result in plain)
+    if not known:
+        raise ValueError("the ledger holds only runs with changed recipes; accepted are runs of a recipe as it is")
+    if recipe is None:
+        recipe = known.most_common(1)[0][0]
+    elif recipe not in known:
+        raise ValueError(f"recipe={recipe!r} is not in the ledger; accepted are {', '.join(known)}")
+    return on_tasks([dict(result) for result in plain if result["recipe_name"] == recipe], tasks)
+
+
+def on_tasks(results: Sequence[dict[str, Any]], tasks: Sequence[str]) -> list[dict[str, Any]]:
+    """The results on some tasks, or all where none are named."""
+    words = {name: task_words(name) for name in dict.fromkeys(result["task"] for result in results)}
+    wanted = {_pair(task) for task in tasks}
+    spelled = {pair for name, word in words.items() for pair in (_pair(name), _pair(word))}
+    if unknown := sorted(wanted - spelled):
+        known = ", ".join(word.replace(" → ", ":") for word in words.values())
+        raise ValueError(f"task {unknown[0].replace('->', ':')!r} is not among the runs; accepted are {known}")
+    return [
+        result for result in results if not wanted or {_pair(result["task"]), _pair(words[result["task"]])} & wanted
+    ]
+
+
+def accuracies(results: Results) -> pd.DataFrame:
+    """Accuracies after the last epoch in percent, a row for each method, task and seed."""
+    rows = [
+        {
+            "method": result["method"],
+            "task": result["task"],
+            "seed": result["seed"],
+            "accuracy": 100 * result["final"]["accuracy"],
+        }
+        for result in results
+        if (result.get("final") or {}).get("accuracy") is not None
+    ]
+    return pd.DataFrame(rows, columns=["method", "task", "seed", "accuracy"])
+
+
+def epoch_column(result: Mapping[str, Any], name: str) -> list[float | None]:
+    """A column of the epochs of a run: a list of the column, or of the rows that have it; empty where none does."""
+    epochs = result.get("epochs") or []
+    if isinstance(epochs, Mapping):
+        return list(epochs.get(name) or [])
+    column = [row.get(name) for row in epochs]
+    return column if any(value is not None for value in column) else []
+
+
+def task_words(task: str) -> str:
+    """A task for people: ``office10/resnet50.npz#amazon->office10/resnet50.npz#dslr`` is ``amazon → dslr``."""
+    return " → ".join(side.rpartition("#")[2].rstrip("/").rpartition("/")[2] for side in task.split("->"))
+
+
+def hardware_words(results: Iterable[Mapping[str, Any]]) -> str:
+    """The machines of the runs."""
+    found = dict.fromkeys(
+        str(machine.get("accelerator") or machine.get("processor") or "a machine that is not named")
+        for machine in (result.get("hardware") or {} for result in results)
+    )
+    return " and ".join(found)
+
+
+def _changes(result: Mapping[str, Any]) -> list[str]:
+    if "changes" in result:
+        return list(result["changes"])
+    return str(result["key"]).split("|")[5:]  # lines of the first schema say it in their key alone
+
+
+def _pair(task: str) -> str:
+    return task.replace(" → ", "->").replace("→", "->").replace(":", "->")

@@ -1,0 +1,89 @@
+"""`bures figure`: files from ledgers and folders, and errors that say what is missing and what makes it."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from bures.cli._app import app
+from bures.cli.figure import NAMES
+from bures.figures import figure_info, figure_names
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["figure", *map(str, arguments)], catch_exceptions=False)
+
+
+def write_ledger(path, **rest):
+    epochs = {"target_accuracy": [0.5, 0.75], "ckb": [0.5, 0.25], "means": [0.5, 0.25], "seconds": [1.0, 2.0]}
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w") as stream:
+        for method in ("source", "ckb", "ckw"):
+            line = {"key": f"a|b|r|{method}|0", "task": "a->b", "recipe_name": "r", "method": method, "seed": 0}
+            line |= {"changes": {}, "recipe": {"options": {"entropy": 0.1, "weight": 1.0}}, "epochs": epochs}
+            line |= {"final": {"accuracy": 0.75, "seconds": 2.0}, "hardware": {"accelerator": "a GPU"}, **rest}
+            stream.write(json.dumps(line) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("arguments", [(), ("--list",)])
+def test_the_list_has_every_figure_and_what_it_reads(arguments):
+    shown = {line.split("\t")[0]: line.split("\t") for line in invoke(*arguments).stdout.splitlines()}
+    assert sorted(shown) == figure_names() == sorted(NAMES.split(", "))
+    assert shown["hyperparameters"][2].endswith("(hyperparameters.jsonl)")
+    assert shown["alignment"][2] == "nothing, it is computed"
+
+
+@pytest.mark.parametrize("name", ["ablation", "hyperparameters", "time", "training"])
+def test_figures_of_a_ledger_are_written_in_all_formats(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_ledger(tmp_path / "results" / figure_info(name).default)
+    done = invoke(name, "--style", "print")
+    assert done.exit_code == 0
+    written = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
+    assert written == [f"{name}.pdf", f"{name}.png", f"{name}.svg"]
+    assert done.stderr.count("Written: ") == 3
+
+
+def test_a_figure_goes_where_it_is_told_in_the_formats_it_is_told(tmp_path):
+    ledger = write_ledger(tmp_path / "mine.jsonl")
+    invoke("time", ledger, "--accuracy", "60", "--task", "a:b", "--format", "svg", "-o", tmp_path / "clock")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clock.svg", "mine.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["flowers"], "figure 'flowers' is unknown; accepted are ablation, alignment"),
+        (["hyperparameters"], "hyperparameters.jsonl does not exist; make it with: bures bench hyperparameters$"),
+        (["convergence"], r"make it with: python examples/convergence\.py"),
+        (["tsne"], "0 run folders are given; accepted are two"),
+        (["tsne", "a", "b"], "a is no run folder; make one with: bures adapt --method source -o a"),
+        (["alignment", "x.jsonl"], "is computed and reads nothing, but x.jsonl is given"),
+        (
+            ["alignment", "--task", "a:b"],
+            "--task is no option of the figure 'alignment'; accepted are --samples, --seed",
+        ),
+        (["network", "--style", "neon"], "style='neon' is unknown"),
+        (["network", "--format", "gif"], "--format 'gif' is unknown; accepted are svg, pdf, png"),
+        (["network", "-o", "none/net"], "none is not a folder"),
+        (["time", "a.jsonl", "b.jsonl"], "2 inputs are given; accepted is one: a ledger"),
+    ],
+)
+def test_errors_name_what_is_wrong_and_nothing_is_written(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ValueError, OSError), match=message):
+        invoke(*arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore:predictions collapsed")
+def test_features_of_two_runs_of_embedded_digits(tmp_path):
+    quick = ["--set", "epochs=1", "--set", "epoch=2", "--set", "batch_size=16", "--set", "augment=none"]
+    command = ["adapt", "--source", "optdigits", "--target", "optdigits", "--recipe", "demo", "--accelerator", "cpu"]
+    command += ["--method", "source", "--method", "ckb", *quick, "-o", str(tmp_path / "runs"), "--quiet", "--no-figure"]
+    assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
+    folders = [tmp_path / "runs" / name for name in ("source", "ckb")]
+    done = invoke("tsne", *folders, "--samples", 60, "--format", "png", "-o", tmp_path / "map")
+    assert done.exit_code == 0
+    assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG"
