@@ -12,6 +12,7 @@ from bures.estimators import (
     OTIT,
     TCA,
     AdaptedClassifier,
+    CKBAdapter,
     ConditionalBuresAdapter,
     OTClassReg,
     SubspaceAlignment,
@@ -32,6 +33,7 @@ ADAPTERS = [
     TCA(mu=1e-2),  # the penalty of the default keeps the means of these features apart
     ConditionalBuresAdapter(),
     ConditionalBuresAdapter("ckb"),
+    CKBAdapter(),
     ConditionalBuresAdapter(kernel="gaussian"),
 ]
 
@@ -52,5 +54,6 @@ def test_an_adapter_beats_the_source_on_turned_digits(adapter, data):
 
 
 def test_all_adapters_are_here():
-    adapters = set(bures.estimators.__all__) - {"AdaptedClassifier"}
+    classifiers = {"AdaptedClassifier", "CKBClassifier"}
+    adapters = set(bures.estimators.__all__) - classifiers
     assert {type(adapter).__name__ for adapter in ADAPTERS} == adapters
