@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report import machine
+
 RESULTS = Path(__file__).parent / "results"
 DEVICES = ("cpu", "cuda")
 SAMPLES, MACHINES = 10**9, 32
@@ -61,12 +63,6 @@ def billion_table(manifests: list[dict[str, Any]]) -> str:
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def machine(manifest: dict[str, Any]) -> str:
-    """The device in words."""
-    hardware = manifest["hardware"]
-    return str(hardware.get("accelerator", f"{hardware['threads']} CPU cores"))
 
 
 def duration(seconds: float) -> str:

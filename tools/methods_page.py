@@ -12,6 +12,10 @@ from bures.files import write_text
 from bures.methods import method_info, method_names, method_options
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the package
+
+from benchmarks.report import machine  # noqa: E402
+
 PAGE = ROOT / "docs" / "methods.md"
 RESULTS = ROOT / "benchmarks" / "results"
 NOT_MEASURED = "Not measured yet: `python -m benchmarks.method_cost --output benchmarks/results`."
@@ -53,10 +57,9 @@ def cost_table(folder: Path = RESULTS) -> str:
         return NOT_MEASURED
     columns = []
     for manifest in manifests:
-        machine = manifest["hardware"].get("accelerator", f"{manifest['hardware']['threads']} CPU cores")
         rows = {(row["method"], row["batch_size"]): row for row in manifest["results"]}
-        columns += [(machine, size, rows) for size in sorted({size for _, size in rows})]
-    header = ["method", *(f"{machine}, batch {size}: ms (ratio)" for machine, size, _ in columns)]
+        columns += [(machine(manifest), size, rows) for size in sorted({size for _, size in rows})]
+    header = ["method", *(f"{place}, batch {size}: ms (ratio)" for place, size, _ in columns)]
     lines = ["| " + " | ".join(header) + " |", "| --- |" + " ---: |" * len(columns)]
     source = [_cell(_source(rows, size), 1.0) for _, size, rows in columns]
     lines.append("| " + " | ".join(["`source`", *source]) + " |")

@@ -44,6 +44,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]  # benchmarks and tools are no p
 import testing_tables  # noqa: E402
 
 from benchmarks import scale  # noqa: E402
+from benchmarks.report import machine  # noqa: E402
 from benchmarks.table import markdown_table  # noqa: E402
 
 PAGES = (
@@ -146,10 +147,9 @@ def step_table() -> str:
         if not path.is_file():
             continue
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        machine = manifest["hardware"].get("accelerator", f"{manifest['hardware']['threads']} CPU cores")
         for row in manifest["results"]:
             times = [f"{row['ckb_ms']:.1f}", f"{row['without_ms']:.1f}", f"{row['ratio']:.2f}"]
-            lines.append("| " + " | ".join([machine, row["network"], str(row["batch_size"]), *times]) + " |")
+            lines.append("| " + " | ".join([machine(manifest), row["network"], str(row["batch_size"]), *times]) + " |")
     return "\n".join(lines)
 
 

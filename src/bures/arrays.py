@@ -27,6 +27,7 @@ __all__ = [
     "as_result",
     "as_sample_weight",
     "as_tensor",
+    "at_least_float32",
     "check_choice",
     "check_finite",
     "check_positive",
@@ -275,6 +276,11 @@ def constant(value: float, like: Tensor) -> Tensor:
 def as_result(value: Tensor, tensor_call: bool) -> Scalar:
     """Hand a 0-d tensor back in the caller's language."""
     return value if tensor_call else float(value)
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """The tensor in its own precision or float32, whichever is more."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def full_precision(x: Array) -> AbstractContextManager[Any]:

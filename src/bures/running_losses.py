@@ -3,54 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from bures.arrays import check_positive, full_precision
+from bures.arrays import at_least_float32, check_positive, full_precision
+from bures.moments._distances import class_mean_terms, conditional_covariance
+from bures.moments._scatter import Scatter
 from bures.spectral import covariance_fidelity
 
 __all__ = ["RunningCKWLoss"]
 
 
-class _Moments(NamedTuple):
-    """Weight, means and centred sums of products of features (n, D) and label rows (n, K), as in `bures.moments`."""
-
-    weight: Tensor
-    mean_x: Tensor
-    mean_y: Tensor
-    xx: Tensor
-    yx: Tensor
-    yy: Tensor
-
-    def plus(self, other: _Moments) -> _Moments:
-        """The moments of both samples together; differentiable, unlike those of a stream."""
-        total = self.weight + other.weight
-        share = other.weight / total
-        dx, dy = other.mean_x - self.mean_x, other.mean_y - self.mean_y
-        spread = self.weight * share
-        return _Moments(
-            total,
-            self.mean_x + share * dx,
-            self.mean_y + share * dy,
-            self.xx + other.xx + spread * torch.outer(dx, dx),
-            self.yx + other.yx + spread * torch.outer(dy, dx),
-            self.yy + other.yy + spread * torch.outer(dy, dy),
-        )
-
-    def faded(self, decay: float) -> _Moments:
-        """The moments of samples that count less; their means stay."""
-        return _Moments(
-            decay * self.weight, self.mean_x, self.mean_y, decay * self.xx, decay * self.yx, decay * self.yy
-        )
-
-
-def _moments_of(x: Tensor, y: Tensor) -> _Moments:
+def _sums_of(x: Tensor, y: Tensor) -> Scatter:
+    """The sums of a batch of features (n, D) and label rows (n, K), in the graph."""
     mean_x, mean_y = x.mean(dim=0), y.mean(dim=0)
     x, y = x - mean_x, y - mean_y
-    return _Moments(x.new_tensor(float(len(x))), mean_x, mean_y, x.T @ x, y.T @ x, y.T @ y)
+    return Scatter(x.new_tensor(float(len(x))), mean_x, mean_y, x.T @ x, y.T @ x, y.T @ y)
 
 
 class RunningCKWLoss(nn.Module):
@@ -144,10 +114,9 @@ class RunningCKWLoss(nn.Module):
         # Zero stands for a bandwidth that the first batches will decide.
         given = 0.0 if bandwidth is None else check_positive("bandwidth", bandwidth)
         self.register_buffer("bandwidth", torch.tensor(given, dtype=torch.float64))
-        shapes = _Moments((), (n_waves,), (n_classes,), (n_waves, n_waves), (n_classes, n_waves), (n_classes,) * 2)  # type: ignore[arg-type]
         for side in "st":
-            for name, shape in shapes._asdict().items():
-                self.register_buffer(f"{name}_{side}", torch.zeros(shape, dtype=torch.float64))
+            for name, zeros in Scatter.zeros(n_waves, n_classes, waves.device).tensors().items():
+                self.register_buffer(f"{name}_{side}", zeros)
 
     def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
         """Squared distance of the two domains' running moments, this batch included."""
@@ -163,34 +132,29 @@ class RunningCKWLoss(nn.Module):
             s = self._add("s", z_s, labels)
             t = self._add("t", z_t, p_t)
             value = self.covariances * self._covariance_part(s, t) if self.covariances else s.weight.new_zeros(())
-            value = value + self.means * _means_part(s, t) if self.means else value
+            if self.means:
+                squares, importance, _, _ = class_mean_terms(s, t, n_classes)
+                value = value + self.means * (importance * squares).sum()
             return value.to(dtype)
 
-    def _add(self, side: str, z: Tensor, y: Tensor) -> _Moments:
-        batch = _moments_of(self._features(z).double(), y.detach().double())
-        earlier = _Moments(*(getattr(self, f"{name}_{side}") for name in _Moments._fields))
+    def _add(self, side: str, z: Tensor, y: Tensor) -> Scatter:
+        batch = _sums_of(self._features(z).double(), y.detach().double())
+        earlier = Scatter(**{name: getattr(self, f"{name}_{side}") for name in batch.tensors()})
         joined = earlier.faded(self.decay).plus(batch)
         if self.training:
-            for name, value in joined._asdict().items():
+            for name, value in joined.tensors().items():
                 setattr(self, f"{name}_{side}", value.detach())
         return joined
 
     def _features(self, z: Tensor) -> Tensor:
-        z = z.to(torch.promote_types(z.dtype, torch.float32))
+        z = at_least_float32(z)
         phase = z @ (self.waves.to(z) / self.bandwidth.to(z).sqrt())
         return torch.cat([phase.cos(), phase.sin()], dim=1) / math.sqrt(phase.shape[1])
 
-    def _covariance_part(self, s: _Moments, t: _Moments) -> Tensor:
-        r_s, r_t = self._unexplained(s), self._unexplained(t)
+    def _covariance_part(self, s: Scatter, t: Scatter) -> Tensor:
+        one = s.weight.new_ones(())  # the contrast of the linear kernel on labels
+        r_s, r_t = (conditional_covariance(part, slice(None), one, self.eps * one) for part in (s, t))
         return r_s.trace() + r_t.trace() - 2 * covariance_fidelity(r_s, r_t)
-
-    def _unexplained(self, moments: _Moments) -> Tensor:
-        """What the labels do not explain of the covariance of the features, (D, D)."""
-        yy, yx = moments.yy / moments.weight, moments.yx / moments.weight
-        lower = torch.linalg.cholesky(yy + self.eps * torch.eye(len(yy), dtype=yy.dtype, device=yy.device))
-        explained = torch.linalg.solve_triangular(lower, yx, upper=False)
-        unexplained: Tensor = moments.xx / moments.weight - explained.T @ explained
-        return unexplained
 
     def extra_repr(self) -> str:
         """The options, for ``repr``."""
@@ -198,15 +162,6 @@ class RunningCKWLoss(nn.Module):
             f"n_features={len(self.waves)}, n_classes={self.n_classes}, n_waves={2 * self.waves.shape[1]}, "
             f"decay={self.decay}, means={self.means}, covariances={self.covariances}, eps={self.eps}"
         )
-
-
-def _means_part(s: _Moments, t: _Moments) -> Tensor:
-    """The squared distances of the class means, weighted by the classes' mean frequency in the two domains."""
-    floor = torch.finfo(s.weight.dtype).tiny
-    both = (s.mean_y > floor) & (t.mean_y > floor)
-    means = [m.mean_x + m.yx / (m.weight * m.mean_y.clamp_min(floor))[:, None] for m in (s, t)]
-    squares = (means[0] - means[1]).square().sum(dim=1)
-    return torch.where(both, (s.mean_y + t.mean_y) / 2 * squares, 0.0).sum()
 
 
 def _mean_square_distance(z: Tensor) -> Tensor:

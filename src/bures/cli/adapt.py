@@ -12,13 +12,14 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from bures.cli._options import DATA, MACHINE, TRAINING, Accelerator, DataRoot, Partial, Quiet, RecipeName
 from bures.cli._progress import leading_process, progress_bar
 from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
 from bures.files import write_json
 from bures.methods import method_names
 from bures.selection import validator_names
-from bures.training import Recipe, RunFolder, StoppedBySignal, load_recipe, recipe_names
+from bures.training import Recipe, RunFolder, StoppedBySignal, load_recipe
 
 if TYPE_CHECKING:
     from bures.experiments import Comparison
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["adapt_command", "load_job", "read_job", "read_overrides"]
 
 COMPARISON = "adapt.json"  # what was asked for, in a folder of several runs
-
-DATA, TRAINING, MACHINE = "Data", "Training", "Machine"
 
 
 def adapt_command(
@@ -50,17 +49,11 @@ def adapt_command(
             rich_help_panel=DATA,
         ),
     ] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets (default: $BURES_DATA).", rich_help_panel=DATA)
-    ] = None,
+    data_root: DataRoot = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch missing digits.", rich_help_panel=DATA)] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a bad image file.", rich_help_panel=DATA)] = False,
-    partial: Annotated[
-        bool, typer.Option("--partial", help="The target may lack classes of the source.", rich_help_panel=DATA)
-    ] = False,
-    recipe: Annotated[
-        str | None, typer.Option(help=f"A YAML file, or one of: {', '.join(recipe_names())}.", rich_help_panel=TRAINING)
-    ] = None,
+    partial: Partial = False,
+    recipe: RecipeName = None,
     method: Annotated[
         list[str] | None,
         typer.Option(help=f"Repeat to compare several. One of: {', '.join(method_names())}.", rich_help_panel=TRAINING),
@@ -108,8 +101,8 @@ def adapt_command(
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder; needs nothing else.")] = None,
     figure: Annotated[bool, typer.Option(help="Draw the features of both domains.")] = True,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
-    accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu.", rich_help_panel=MACHINE)] = "auto",
+    quiet: Quiet = False,
+    accelerator: Accelerator = "auto",
     devices: Annotated[int, typer.Option(help="Number of devices.", rich_help_panel=MACHINE)] = 1,
     strategy: Annotated[str, typer.Option(help="auto, ddp, ...", rich_help_panel=MACHINE)] = "auto",
     sync_batchnorm: Annotated[

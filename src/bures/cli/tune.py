@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bures.cli.adapt import DATA, MACHINE, TRAINING, _Job, load_job, read_overrides
+from bures.cli._options import DATA, TRAINING, Accelerator, DataRoot, Partial, Quiet, RecipeName
+from bures.cli.adapt import _Job, load_job, read_overrides
 from bures.files import write_json
 from bures.methods import method_names
 from bures.selection import validator_names
-from bures.training import Recipe, StoppedBySignal, load_recipe, recipe_names
+from bures.training import Recipe, StoppedBySignal, load_recipe
 
 if TYPE_CHECKING:
     from bures.experiments import TrialResult, Tuning
@@ -38,15 +39,9 @@ def tune_command(
     evaluation: Annotated[
         str | None, typer.Option(help="Target samples that are judged, as in bures adapt.", rich_help_panel=DATA)
     ] = None,
-    data_root: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets (default: $BURES_DATA).", rich_help_panel=DATA)
-    ] = None,
-    partial: Annotated[
-        bool, typer.Option("--partial", help="The target may lack classes of the source.", rich_help_panel=DATA)
-    ] = False,
-    recipe: Annotated[
-        str | None, typer.Option(help=f"A YAML file, or one of: {', '.join(recipe_names())}.", rich_help_panel=TRAINING)
-    ] = None,
+    data_root: DataRoot = None,
+    partial: Partial = False,
+    recipe: RecipeName = None,
     method: Annotated[
         str | None, typer.Option(help=f"One of: {', '.join(method_names())}.", rich_help_panel=TRAINING)
     ] = None,
@@ -93,8 +88,8 @@ def tune_command(
     resume: Annotated[
         Path | None, typer.Option(help="Go on with the search in this folder; --trials may grow.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
-    accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu.", rich_help_panel=MACHINE)] = "auto",
+    quiet: Quiet = False,
+    accelerator: Accelerator = "auto",
 ) -> None:
     """Search for fields of a recipe that give the best score without target labels; each trial is a run folder.
 

@@ -12,7 +12,16 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from bures.arrays import Array
 
-__all__ = ["DomainAdapter", "Floats", "at_most", "class_codes", "read_domains", "read_sign", "source_rows"]
+__all__ = [
+    "DomainAdapter",
+    "FitsTwoArrays",
+    "Floats",
+    "at_most",
+    "class_codes",
+    "read_domains",
+    "read_sign",
+    "source_rows",
+]
 
 Floats = NDArray[np.float64]
 
@@ -117,6 +126,31 @@ class DomainAdapter(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.target_tags.required = self._needs_classes
         return tags
+
+
+class FitsTwoArrays:
+    """For classifiers that are fitted domain by domain, in ``_fit_domains(xs, ys, xt)``."""
+
+    def fit_source_target(self, xs: Array, ys: Array, xt: Array) -> Self:
+        """Fit on two arrays instead of one: the same as `fit` on their rows, stacked.
+
+        Parameters
+        ----------
+        xs, ys : array (n, d), (n,)
+            Source features and classes.
+        xt : array (m, d)
+            Target features.
+
+        Returns
+        -------
+        self
+        """
+        xs = validate_data(self, xs, dtype=np.float64)
+        xt = validate_data(self, xt, dtype=np.float64, reset=False)
+        return self._fit_domains(xs, source_rows(ys, np.ones(len(xs), dtype=bool), self), xt)
+
+    def _fit_domains(self, xs: Floats, ys: NDArray[Any], xt: Floats) -> Self:
+        raise NotImplementedError
 
 
 def read_domains(sample_domain: Array | None, n: int, estimator: object, *, needs_target: bool = True) -> NDArray[Any]:

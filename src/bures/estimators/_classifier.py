@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bures.arrays import Array
-from bures.estimators._base import read_domains, source_rows
+from bures.estimators._base import FitsTwoArrays, read_domains, source_rows
 
 __all__ = ["AdaptedClassifier", "default_estimator"]
 
@@ -34,7 +34,7 @@ def _estimator_has(method: str) -> Callable[[Any], bool]:
     return check
 
 
-class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class AdaptedClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifier for target rows: fits an adapter, then an estimator on the adapted source rows.
 
     Parameters
@@ -96,24 +96,6 @@ class AdaptedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name = self if self.adapter is None else self.adapter
         source = read_domains(sample_domain, len(X), name, needs_target=self.adapter is not None)
         return self._fit_domains(X[source], source_rows(y, source, self), X[~source])
-
-    def fit_source_target(self, xs: Array, ys: Array, xt: Array) -> Self:
-        """Fit on two arrays instead of one: the same as `fit` on their rows, stacked.
-
-        Parameters
-        ----------
-        xs, ys : array (n, d), (n,)
-            Source features and classes.
-        xt : array (m, d)
-            Target features.
-
-        Returns
-        -------
-        self
-        """
-        xs = validate_data(self, xs, dtype=np.float64)
-        xt = validate_data(self, xt, dtype=np.float64, reset=False)
-        return self._fit_domains(xs, source_rows(ys, np.ones(len(xs), dtype=bool), self), xt)
 
     def predict(self, X: Array, sample_domain: Array | None = None) -> NDArray[Any]:
         """Classes of rows.

@@ -13,14 +13,14 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bures.arrays import Array, check_choice
-from bures.estimators._base import Floats, at_most, class_codes, read_domains, read_sign, source_rows
+from bures.estimators._base import FitsTwoArrays, Floats, at_most, class_codes, read_domains, read_sign, source_rows
 
 __all__ = ["CKBClassifier"]
 
 ROWS = 4096  # forwarded at once in predictions
 
 
-class CKBClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CKBClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifier for target rows: a network trained on a labelled source and an unlabelled target.
 
     Parameters
@@ -136,24 +136,6 @@ class CKBClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         source = read_domains(sample_domain, len(X), self, needs_target=False)
         return self._fit_domains(X[source], source_rows(y, source, self), X[~source])
-
-    def fit_source_target(self, xs: Array, ys: Array, xt: Array) -> Self:
-        """Fit on two arrays instead of one: the same as `fit` on their rows, stacked.
-
-        Parameters
-        ----------
-        xs, ys : array (n, d), (n,)
-            Source features and classes.
-        xt : array (m, d)
-            Target features.
-
-        Returns
-        -------
-        self
-        """
-        xs = validate_data(self, xs, dtype=np.float64)
-        xt = validate_data(self, xt, dtype=np.float64, reset=False)
-        return self._fit_domains(xs, source_rows(ys, np.ones(len(xs), dtype=bool), self), xt)
 
     def predict(self, X: Array, sample_domain: Array | None = None, allow_source: bool = True) -> NDArray[Any]:
         """Classes of rows.

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from bures.experiments._significance import PairedTest as PairedTest
     from bures.experiments._significance import Ranking as Ranking
     from bures.experiments._significance import accuracy_matrix as accuracy_matrix
-    from bures.experiments._significance import holm as holm
     from bures.experiments._significance import nemenyi as nemenyi
     from bures.experiments._significance import paired_tests as paired_tests
     from bures.experiments._significance import rank_methods as rank_methods
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from bures.experiments._tuning import TrialResult as TrialResult
     from bures.experiments._tuning import Tuning as Tuning
     from bures.experiments._tuning import tune as tune
+    from bures.testing._aggregate import holm as holm
 
 # Tables need no matplotlib and figures no sweep, so each name loads its own module only.
 _HOMES = {
@@ -75,7 +75,7 @@ _HOMES = {
     "PairedTest": "bures.experiments._significance",
     "Ranking": "bures.experiments._significance",
     "accuracy_matrix": "bures.experiments._significance",
-    "holm": "bures.experiments._significance",
+    "holm": "bures.testing._aggregate",
     "nemenyi": "bures.experiments._significance",
     "paired_tests": "bures.experiments._significance",
     "rank_methods": "bures.experiments._significance",

@@ -15,8 +15,9 @@ from bures.arrays import check_choice
 from bures.experiments._grid import Grid
 from bures.experiments._outcomes import outcomes
 from bures.experiments._shallow import SHALLOW, SHALLOW_RECIPE
+from bures.testing._aggregate import holm
 
-__all__ = ["PairedTest", "Ranking", "accuracy_matrix", "holm", "nemenyi", "paired_tests", "rank_methods"]
+__all__ = ["PairedTest", "Ranking", "accuracy_matrix", "nemenyi", "paired_tests", "rank_methods"]
 
 ENOUGH_TASKS = 6  # with fewer pairs no signed-rank test can fall below 0.05 on both sides
 OVER = ("auto", "tasks", "seeds")
@@ -161,23 +162,6 @@ def paired_tests(matrix: pd.DataFrame, reference: str) -> list[PairedTest]:
         found.append((str(column), len(gaps), float(gaps.mean()), *counts, p))
     adjusted = holm([test[-1] for test in found])
     return [PairedTest(*test, p_holm) for test, p_holm in zip(found, adjusted, strict=True)]
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """P-values adjusted by Holm's step-down rule, in the order given.
-
-    Examples
-    --------
-    >>> from bures.experiments import holm
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    adjusted = [0.0] * len(p)
-    running = 0.0
-    for rank, number in enumerate(sorted(range(len(p)), key=lambda number: p[number])):
-        running = max(running, min(1.0, (len(p) - rank) * p[number]))
-        adjusted[number] = running
-    return adjusted
 
 
 @dataclass(frozen=True)

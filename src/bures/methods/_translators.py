@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
+
+from bures.arrays import at_least_float32
 
 __all__ = ["ImageDiscriminator", "Translator"]
 
@@ -63,7 +64,7 @@ class ImageDiscriminator(nn.Module):
         """Scores (n, 1, h, w) of images (n, C, H, W), where h and w are quarters of the sides."""
         scores: Tensor = self.layers(x)
         # Squares of scores are the losses: they are taken at full precision.
-        return scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return at_least_float32(scores)
 
 
 class _Residual(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, l1_loss
 from torch.optim import Adam, Optimizer
 
-from bures.arrays import check_positive
+from bures.arrays import at_least_float32, check_positive
 from bures.methods._adversarial import AdversarialTerm
 from bures.methods._method import Method, Schedule
 from bures.methods._own_training import NETWORK, OwnStep, OwnTraining, StepReport
@@ -220,7 +220,7 @@ class CyCADA(OwnTraining):
         for layer in adaptable_layers(self.teacher):
             layer.train()
         logits: Tensor = self.teacher(at.normalise((images + 1) / 2)).logits
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return at_least_float32(logits)
 
 
 def _squares(scores: Tensor, wanted: float) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bures.arrays import Array, Scalar, as_result, full_precision
 from bures.kernels import Bandwidth, Kernel
 from bures.labels import Conditioning
@@ -125,38 +127,20 @@ def ckb(
     >>> abs(bures.ckb(source, y, source, y)) < 1e-12
     True
     """
+    options: dict[str, Any] = {
+        "conditioning": conditioning,
+        "kernel": kernel,
+        "bandwidth": bandwidth,
+        "label_kernel": label_kernel,
+        "label_bandwidth": label_bandwidth,
+        "eps": eps,
+        "method": method,
+        "sample_weight_s": sample_weight_s,
+        "sample_weight_t": sample_weight_t,
+        "prior": prior,
+    }
     with full_precision(xs):
         if is_batched(xs, xt):
-            return ckb_of_pairs(
-                xs,
-                ys,
-                xt,
-                yt,
-                conditioning=conditioning,
-                kernel=kernel,
-                bandwidth=bandwidth,
-                label_kernel=label_kernel,
-                label_bandwidth=label_bandwidth,
-                eps=eps,
-                method=method,
-                sample_weight_s=sample_weight_s,
-                sample_weight_t=sample_weight_t,
-                prior=prior,
-            )
-        problem = conditional_problem(
-            xs,
-            ys,
-            xt,
-            yt,
-            conditioning=conditioning,
-            kernel=kernel,
-            bandwidth=bandwidth,
-            label_kernel=label_kernel,
-            label_bandwidth=label_bandwidth,
-            eps=eps,
-            method=method,
-            sample_weight_s=sample_weight_s,
-            sample_weight_t=sample_weight_t,
-            prior=prior,
-        )
+            return ckb_of_pairs(xs, ys, xt, yt, **options)
+        problem = conditional_problem(xs, ys, xt, yt, **options)
         return as_result(problem.squared_distance(), problem.tensor_call)

@@ -136,7 +136,8 @@ def class_mean_terms(s: Scatter, t: Scatter, n_classes: int) -> tuple[Tensor, Te
 def _class_means(scatter: Scatter, n_classes: int) -> tuple[Tensor, Tensor]:
     frequency = scatter.mean_y[:n_classes]
     mass = (frequency * scatter.weight)[:, None]
-    return scatter.mean_x + torch.where(mass > 0, scatter.yx[:n_classes] / mass, 0.0), frequency
+    means = scatter.yx[:n_classes] / mass.clamp_min(torch.finfo(mass.dtype).tiny)  # a division by zero has no gradient
+    return scatter.mean_x + torch.where(mass > 0, means, 0.0), frequency
 
 
 def projection_bound(tau_s: float, tau_t: float) -> float:

@@ -79,6 +79,27 @@ class Scatter:
         self.mean_y.add_(share * dy)
         self.weight.add_(other.weight)
 
+    def faded(self, factor: float) -> Scatter:
+        """The sums of samples that count less; `decay` without changing these, for sums in a graph."""
+        return Scatter(
+            factor * self.weight, self.mean_x, self.mean_y, factor * self.xx, factor * self.yx, factor * self.yy
+        )
+
+    def plus(self, other: Scatter) -> Scatter:
+        """The sums of both sets of samples; `absorb` without changing these, for sums in a graph."""
+        total = self.weight + other.weight
+        share = other.weight / total
+        dx, dy = other.mean_x - self.mean_x, other.mean_y - self.mean_y
+        spread = self.weight * share
+        return Scatter(
+            total,
+            self.mean_x + share * dx,
+            self.mean_y + share * dy,
+            self.xx + other.xx + spread * torch.outer(dx, dx),
+            self.yx + other.yx + spread * torch.outer(dy, dx),
+            self.yy + other.yy + spread * torch.outer(dy, dy),
+        )
+
 
 LabelBlock: TypeAlias = Callable[[slice], Tensor]
 """Label features of some rows: (n, U) float64, or (n,) integers for classes, which stand for one-hot rows."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bures.arrays import describe
+from bures.arrays import at_least_float32, describe
 from bures.networks._modes import evaluation_mode
 
 __all__ = ["FrozenBatchNorm", "adapt_batchnorm", "adaptable_layers", "freeze_batchnorm"]
@@ -199,7 +199,7 @@ class _PooledMoments:
         self.mean = self.squares = torch.zeros(())
 
     def update(self, x: Tensor) -> None:
-        x = x.detach().movedim(1, 0).flatten(1).to(torch.promote_types(x.dtype, torch.float32))
+        x = at_least_float32(x.detach().movedim(1, 0).flatten(1))
         wide = torch.float32 if x.device.type == "mps" else torch.float64
         variance, mean = (moment.to(wide) for moment in torch.var_mean(x, dim=1, correction=0))
         n, total = x.shape[1], self.count + x.shape[1]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bures.arrays import check_positive
+from bures.arrays import at_least_float32, check_positive
 from bures.networks._head import NetworkOutput
 from bures.networks._modes import evaluation_mode
 from bures.networks._preprocessing import Preprocessing
@@ -73,7 +73,7 @@ class Network(nn.Module):
         """
         with evaluation_mode(self):
             logits: Tensor = self(x).logits
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(dim=1)
+        return at_least_float32(logits).softmax(dim=1)
 
     def parameter_groups(
         self, lr: float, backbone_factor: float = 1.0, head_factor: float = 1.0

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+
+from bures.selection._calibration import sum_by_confidence
 
 __all__ = ["Reliability", "reliability"]
 
@@ -71,9 +74,8 @@ def reliability(confidence: ArrayLike, right: ArrayLike, *, bins: int = 15) -> R
         )
     if not (np.isfinite(p).all() and p.min() >= 0 and p.max() <= 1 + 1e-6):
         raise ValueError(f"confidence has values from {p.min()} to {p.max()}; accepted are probabilities")
-    number = np.clip(np.ceil(p * bins).astype(np.int64) - 1, 0, bins - 1)
-    counts = np.bincount(number, minlength=bins)
+    counts, confidences, hits = (
+        part.numpy() for part in sum_by_confidence(torch.from_numpy(p), torch.from_numpy(hit), bins)
+    )
     with np.errstate(invalid="ignore"):
-        mean_confidence = np.bincount(number, weights=p, minlength=bins) / counts
-        accuracy = np.bincount(number, weights=hit, minlength=bins) / counts
-    return Reliability(counts, mean_confidence, accuracy)
+        return Reliability(counts.astype(np.int64), confidences / counts, hits / counts)

@@ -11,7 +11,15 @@ from torch import Tensor
 from bures.arrays import Array, as_sample_weight, check_positive
 from bures.selection._evidence import read_labels, read_probabilities
 
-__all__ = ["Bin", "Reliability", "expected_calibration_error", "fit_temperature", "reliability", "scale_probabilities"]
+__all__ = [
+    "Bin",
+    "Reliability",
+    "expected_calibration_error",
+    "fit_temperature",
+    "reliability",
+    "scale_probabilities",
+    "sum_by_confidence",
+]
 
 COLDEST, HOTTEST = 1e-2, 1e2
 
@@ -65,13 +73,19 @@ def reliability(probabilities: Array, labels: Array, *, n_bins: int = 15) -> Rel
     p, y = _read(probabilities, labels)
     confidence, predicted = p.max(dim=1)
     right = (predicted == y).double()
-    # A confidence on the border of two bins belongs to the lower one, so that 1 is in the last.
-    numbers = ((confidence * n_bins).ceil().long() - 1).clamp(0, n_bins - 1)
-    counts = torch.bincount(numbers, minlength=n_bins).double()
-    sums = [torch.bincount(numbers, weights=values, minlength=n_bins) for values in (confidence, right)]
+    counts, *sums = sum_by_confidence(confidence, right, n_bins)
     error = float((sums[0] - sums[1]).abs().sum() / len(p))
     bins = (Bin(int(n), float(c / n), float(r / n)) for n, c, r in zip(counts, *sums, strict=True) if n > 0)
     return Reliability(error, tuple(bins))
+
+
+def sum_by_confidence(confidence: Tensor, right: Tensor, n_bins: int) -> tuple[Tensor, Tensor, Tensor]:
+    """In bins of equal width: how many samples, the sum of their confidences, and how many are right; float64."""
+    # A confidence on the border of two bins belongs to the lower one, so that 1 is in the last.
+    numbers = ((confidence * n_bins).ceil().long() - 1).clamp(0, n_bins - 1)
+    counts = torch.bincount(numbers, minlength=n_bins).double()
+    sums = [torch.bincount(numbers, weights=values.double(), minlength=n_bins) for values in (confidence, right)]
+    return counts, sums[0], sums[1]
 
 
 def expected_calibration_error(probabilities: Array, labels: Array, *, n_bins: int = 15) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -34,8 +36,15 @@ def aggregate(values: Tensor, resolution: float = 0.0) -> Tensor:
     return torch.where(deviation > resolution, standardised, 0.0).amax(dim=0)
 
 
-def holm(p_values: list[float]) -> list[float]:
-    """p-values corrected for their number by Holm's step-down rule, in the order given."""
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values adjusted by Holm's step-down rule, in the order given.
+
+    Examples
+    --------
+    >>> from bures.testing._aggregate import holm
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted = [1.0] * len(p_values)
     largest = 0.0

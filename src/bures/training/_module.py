@@ -10,13 +10,14 @@ import torch.nn.functional as F
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
+from bures.arrays import at_least_float32
 from bures.methods import Batch, Method, Objective
 from bures.networks import Network
 from bures.training._batches import Step
 from bures.training._errors import NonFiniteLossError
 from bures.training._gather import gather_rows, world_size
 from bures.training._inputs import Inputs
-from bures.training._own_steps import make_own_step, own_optimisers
+from bures.training._own_steps import make_own_step, own_optimisers, widened
 from bures.training._plan import derive_seed
 from bures.training._queue import FeatureQueue
 from bures.training._recipe import Recipe
@@ -113,7 +114,7 @@ class AdaptationModule(L.LightningModule):
     ) -> Objective:
         """The objective with the cross-entropy between the predictions of two views of the target."""
         _, logits = self.network(self.inputs.training(step.x_t, generator).to(self.dtype))
-        value = F.cross_entropy(self._gather(_at_least_float32(logits)), batch.p_t.detach())
+        value = F.cross_entropy(self._gather(at_least_float32(logits)), batch.p_t.detach())
         weight = self.recipe.consistency
         values, weights = {**objective.values, "consistency": value}, {**objective.weights, "consistency": weight}
         return Objective(objective.total + weight * value, values, weights)
@@ -124,13 +125,17 @@ class AdaptationModule(L.LightningModule):
             z_s, logits_s = self.network(x_s)
             return Batch(z_s, logits_s, step.y_s, z_s[:0], logits_s[:0])
         x_t = self.inputs.training(step.x_t, generator).to(self.dtype)
+        return self.forward_domains(x_s, step.y_s, x_t)
+
+    def forward_domains(self, x_s: Tensor, y_s: Tensor, x_t: Tensor) -> Batch:
+        """The batch of samples as the network takes them, one domain after the other or both together."""
         if self.recipe.joint_forward:
             z, logits = self.network(torch.cat([x_s, x_t]))
             n = len(x_s)
-            return Batch(z[:n], logits[:n], step.y_s, z[n:], logits[n:])
+            return Batch(z[:n], logits[:n], y_s, z[n:], logits[n:])
         z_s, logits_s = self.network(x_s)
         z_t, logits_t = self.network(x_t)
-        return Batch(z_s, logits_s, step.y_s, z_t, logits_t)
+        return Batch(z_s, logits_s, y_s, z_t, logits_t)
 
     def _step_generator(self, number: int, device: torch.device) -> torch.Generator:
         if self._generator is None or self._generator.device != device:
@@ -139,8 +144,7 @@ class AdaptationModule(L.LightningModule):
 
     def _global_batch(self, batch: Batch) -> Batch:
         """The batch of all devices. Losses stay in full precision whatever the network computes in."""
-        wide = [part if part.dtype == torch.int64 else _at_least_float32(part) for part in batch]
-        return Batch(*(self._gather(part) for part in wide))
+        return Batch(*(self._gather(part) for part in widened(batch)))
 
     def _gather(self, part: Tensor) -> Tensor:
         """The rows of all devices: each has its part of the batch, or nothing where the method needs no target."""
@@ -185,7 +189,3 @@ class AdaptationModule(L.LightningModule):
         if recipe.schedule == "cosine":
             return 0.5 + 0.5 * math.cos(math.pi * min(step / self.n_steps, 1.0))
         return 1.0
-
-
-def _at_least_float32(part: Tensor) -> Tensor:
-    return part.to(torch.promote_types(part.dtype, torch.float32))

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim import Optimizer
 
+from bures.arrays import at_least_float32
 from bures.methods import Batch, Method, OwnStep, OwnTraining
 from bures.methods._own_training import NETWORK
 from bures.networks import Network
@@ -21,7 +22,7 @@ from bures.training._recipe import Recipe
 if TYPE_CHECKING:
     from bures.training._module import AdaptationModule
 
-__all__ = ["make_own_step", "own_optimisers", "sample_shape", "warn_of_what_is_ignored"]
+__all__ = ["make_own_step", "own_optimisers", "sample_shape", "warn_of_what_is_ignored", "widened"]
 
 IGNORED = ("queue", "consistency")  # fields of a recipe that belong to the steps of the trainer
 
@@ -63,15 +64,10 @@ def make_own_step(module: AdaptationModule, step: Step, generator: torch.Generat
     normalise = module.inputs.preprocessing or _as_they_are
 
     def forward(first: Tensor, second: Tensor) -> Batch:
-        if recipe.joint_forward:
-            z, logits = module.network(normalise(torch.cat([first, second])))
-            parts = z[: len(first)], logits[: len(first)], step.y_s, z[len(first) :], logits[len(first) :]
-        else:
-            parts = *module.network(normalise(first)), step.y_s, *module.network(normalise(second))
-        return Batch(*(part if part.dtype == torch.int64 else _wide(part) for part in parts))
+        return widened(module.forward_domains(normalise(first), step.y_s, normalise(second)))
 
     def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(_wide(logits), labels, label_smoothing=recipe.label_smoothing)
+        return F.cross_entropy(at_least_float32(logits), labels, label_smoothing=recipe.label_smoothing)
 
     report = method.step(
         OwnStep(
@@ -124,5 +120,6 @@ def _as_they_are(x: Tensor) -> Tensor:
     return x
 
 
-def _wide(part: Tensor) -> Tensor:
-    return part.to(torch.promote_types(part.dtype, torch.float32))
+def widened(batch: Batch) -> Batch:
+    """The batch in float32 at the least: losses stay in full precision whatever the network computes in."""
+    return Batch(*(part if part.dtype == torch.int64 else at_least_float32(part) for part in batch))
