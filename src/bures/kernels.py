@@ -83,6 +83,7 @@ def gram_blocks(
     ws: Tensor,
     wt: Tensor,
     up_to_constant: bool = True,
+    precise_between: bool = False,
     numpy_callable: bool = False,
 ) -> GramBlocks:
     """Evaluate a kernel within and between two samples, with one bandwidth rule for the three blocks.
@@ -98,6 +99,9 @@ def gram_blocks(
     up_to_constant : bool
         The caller centres the blocks, so a constant may be left out of the kernel (and the origin moved, for the
         linear kernel). Set to False where the kernel's values themselves are needed.
+    precise_between : bool
+        Evaluate the Gaussian kernel between float32 samples in float64 on a GPU, where that costs little. A nuclear
+        norm sees the rounding of this block in its small directions.
     numpy_callable : bool
         A function given as ``kernel`` takes and returns NumPy arrays.
     """
@@ -114,7 +118,7 @@ def gram_blocks(
 
     a, b, scale = standardise(xs, xt)
     if kernel == "gaussian":
-        distances = squared_distances(a, b)
+        distances = squared_distances(a, b, precise_between=precise_between and a.is_cuda)
         exponent = 1
     else:
         distances = (torch.cdist(a, a, p=1.0), torch.cdist(b, b, p=1.0), torch.cdist(b, a, p=1.0))
@@ -122,7 +126,9 @@ def gram_blocks(
     # Lengths are in units of the power of two that `standardise` divided by. The Gaussian kernel divides squared
     # distances by sigma^2; the Laplacian kernel divides L1 distances by sigma.
     widths = _block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale)
-    ss, tt, ts = (torch.expm1(-distance / width.to(a.dtype)) for distance, width in zip(distances, widths, strict=True))
+    ss, tt, ts = (
+        torch.expm1(-distance / width.to(distance.dtype)) for distance, width in zip(distances, widths, strict=True)
+    )
     if not up_to_constant:
         ss, tt, ts = ss + 1, tt + 1, ts + 1
     unit = scale.double().square()
@@ -151,13 +157,13 @@ def common_frame(pooled: Tensor, *, shift: bool = True) -> tuple[Tensor, Tensor]
     return centre + (pooled - centre).mean(dim=0), scale  # less the rounding of the mean: constants become zero
 
 
-def squared_distances(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def squared_distances(a: Tensor, b: Tensor, *, precise_between: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """Squared Euclidean distances within the rows of ``a`` (n, n), within those of ``b`` (m, m), and between (m, n).
 
     Formed by matrix products: centre the rows first. The diagonals within a sample are exactly zero, and the gradient
-    is that of the sum of squared differences, finite for equal rows too.
+    is that of the sum of squared differences, finite for equal rows too. With ``precise_between`` the last are float64.
     """
-    within_a, within_b, between = _SquaredDistances.apply(a, b)
+    within_a, within_b, between = _SquaredDistances.apply(a, b, precise_between)
     return within_a, within_b, between
 
 
@@ -165,27 +171,31 @@ class _SquaredDistances(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(a: Tensor, b: Tensor, precise_between: bool) -> tuple[Tensor, Tensor, Tensor]:
         norms_a, norms_b = a.square().sum(dim=1), b.square().sum(dim=1)
         within_a = (norms_a[:, None] + norms_a).addmm(a, a.T, alpha=-2).clamp_min(0)
         within_b = (norms_b[:, None] + norms_b).addmm(b, b.T, alpha=-2).clamp_min(0)
+        if precise_between:
+            a, b = a.double(), b.double()
+            norms_a, norms_b = a.square().sum(dim=1), b.square().sum(dim=1)
         between = (norms_b[:, None] + norms_a).addmm(b, a.T, alpha=-2).clamp_min(0)
         # The diagonals are not filled in place: compiled by torch 2.11, that loses the gradient.
         return within_a - torch.diag(within_a.diagonal()), within_b - torch.diag(within_b.diagonal()), between
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:2])
 
     @staticmethod
-    def backward(ctx: Any, within_a: Tensor, within_b: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, within_a: Tensor, within_b: Tensor, between: Tensor) -> tuple[Tensor, Tensor, None]:
         a, b = ctx.saved_tensors
+        between = between.to(a.dtype)
         within_a, within_b = within_a + within_a.T, within_b + within_b.T  # each sample is a row and a column
         weight_a = within_a.sum(dim=1) + between.sum(dim=0)
         weight_b = within_b.sum(dim=1) + between.sum(dim=1)
         grad_a = weight_a[:, None] * a - within_a @ a - between.T @ b
         grad_b = weight_b[:, None] * b - within_b @ b - between @ a
-        return 2 * grad_a, 2 * grad_b
+        return 2 * grad_a, 2 * grad_b, None
 
 
 def evaluate_callable(
