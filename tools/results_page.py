@@ -8,6 +8,7 @@ A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<
     seed GRID RECIPE METHOD TASK NUMBER     the run with this number in the order of accuracy, from 0; -1 is the best
     trial KEY                               a trial, in results/trials.jsonl
     trials RECIPE METHOD TASK               mean of trials over their seeds
+    default-validator                       what selects an epoch where a recipe does not say
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]  # benchmarks and tools are no part of the package
 
 import testing_tables  # noqa: E402
+import validator_tables  # noqa: E402
 
 from benchmarks import scale  # noqa: E402
 from benchmarks.report import machine  # noqa: E402
@@ -52,6 +54,7 @@ PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "large_data.md",
     ROOT / "docs" / "testing.md",
+    ROOT / "docs" / "selection.md",
 )
 IMAGES = ROOT / "docs" / "images"
 
@@ -136,6 +139,13 @@ def ranks(grid: str, *, draw: bool) -> str:
     return f"![Average ranks on {load_grid(grid).title}](images/ranks-{grid}.png)"
 
 
+def validators(*, draw: bool) -> str:
+    """The study of validators, and its figure."""
+    if draw:
+        validator_tables.draw(IMAGES / "figure-validators")
+    return validator_tables.study_table()
+
+
 def step_table() -> str:
     """What the alignment costs, on every device that was measured."""
     lines = [
@@ -160,6 +170,10 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
     found["times"] = markdown_table
     found |= {
         "level": testing_tables.level_table, "power": testing_tables.power_table, "speed": testing_tables.speed_table,
+    }  # fmt: skip
+    found |= {
+        "validators": partial(validators, draw=draw), "validator verdict": validator_tables.verdict_table,
+        "validator failures": validator_tables.failure_table,
     }  # fmt: skip
     found["moments"] = lambda: scale.moments_table(scale.measured())
     found["billion"] = lambda: scale.billion_table(scale.measured())
@@ -210,6 +224,7 @@ def trials(recipe: str, method: str, task: str) -> str:
 
 QUESTIONS: dict[str, Callable[..., str]] = {
     "paper": paper, "ours": ours, "seed": seed, "trial": trial, "trials": trials,
+    "default-validator": validator_tables.default_validator,
 }  # fmt: skip
 
 

@@ -45,6 +45,19 @@ def test_figures_of_a_ledger_are_written_in_all_formats(name, tmp_path, monkeypa
     assert done.stderr.count("Written: ") == 3
 
 
+def test_the_ledgers_of_all_grids_are_read_together(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="results holds no ledger of a grid; make one with: bures bench digits"):
+        invoke("validators")
+    scores = {"target_accuracy": [0.5, 0.75], "score_im": [1.0, 2.0], "score_snd": [2.0, 1.0]}
+    write_ledger(tmp_path / "results" / "digits.jsonl", epochs=scores)
+    write_ledger(tmp_path / "results" / "trials.jsonl", epochs=[])  # the ledger of no grid
+    assert invoke("validators", "--format", "svg").exit_code == 0
+    svg = (tmp_path / "validators.svg").read_text()
+    assert "digits (3 runs)" in svg
+    assert "trials" not in svg
+
+
 def test_a_figure_goes_where_it_is_told_in_the_formats_it_is_told(tmp_path):
     ledger = write_ledger(tmp_path / "mine.jsonl")
     invoke("time", ledger, "--accuracy", "60", "--task", "a:b", "--format", "svg", "-o", tmp_path / "clock")

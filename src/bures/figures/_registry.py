@@ -19,6 +19,7 @@ from bures.figures._network import network_figure
 from bures.figures._time import time_figure, time_table
 from bures.figures._training import run_results, training_curves, training_figure
 from bures.figures._tsne import run_feature_state, tsne_figure
+from bures.figures._validators import grid_ledgers, validator_figure, validator_table
 
 __all__ = ["FigureInfo", "draw_figure", "figure_info", "figure_names"]
 
@@ -58,7 +59,7 @@ def figure_names() -> list[str]:
     --------
     >>> from bures.figures import figure_names
     >>> figure_names()
-    ['ablation', 'alignment', 'convergence', 'hyperparameters', 'network', 'time', 'training', 'tsne']
+    ['ablation', 'alignment', 'convergence', 'hyperparameters', 'network', 'time', 'training', 'tsne', 'validators']
     """
     return sorted(_FIGURES)
 
@@ -160,6 +161,10 @@ def _tsne(paths: Sequence[Path], *, style: str, **options: Any) -> Figure:
     return tsne_figure([run_feature_state(path, **options) for path in paths], style=style)
 
 
+def _validators(paths: Sequence[Path], *, style: str, **options: Any) -> Figure:
+    return validator_figure(validator_table(grid_ledgers(paths)), style=style)
+
+
 def _alignment(paths: Sequence[Path], *, style: str, **options: Any) -> Figure:
     return alignment_figure(alignment_states(**options), style=style)
 
@@ -235,6 +240,14 @@ _FIGURES: Mapping[str, FigureInfo] = MappingProxyType(
                 "digits.jsonl",
                 ("method", "recipe", "tasks"),
                 _training,
+            ),
+            FigureInfo(
+                "validators",
+                "What the choices of validators lose against an oracle, among epochs and among runs",
+                "ledgers of bures bench",
+                "*.jsonl",
+                (),
+                _validators,
             ),
         )
     }
