@@ -127,7 +127,7 @@ def test_time_needs_a_clock_and_takes_epochs_for_equal_where_it_is_missing():
     assert table["to_accuracy"].tolist()[1:] == [6.0, 6.0]
     assert np.isnan(table.loc["source", "to_accuracy"])
     assert table["reached"].tolist() == [0, 1, 1]
-    with pytest.raises(ValueError, match="no run of the ledger says how many seconds"):
+    with pytest.raises(ValueError, match="no training says how many seconds its epochs took"):
         time_table([run()])
     with pytest.raises(ValueError, match="accuracy=0 is out of range"):
         time_table([told], accuracy=0)
