@@ -42,6 +42,7 @@ from bures.files import write_text
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]  # benchmarks and tools are no part of the package
 
+import figure_parts  # noqa: E402
 import testing_tables  # noqa: E402
 import validator_tables  # noqa: E402
 
@@ -55,6 +56,7 @@ PAGES = (
     ROOT / "docs" / "large_data.md",
     ROOT / "docs" / "testing.md",
     ROOT / "docs" / "selection.md",
+    ROOT / "docs" / "figures.md",
 )
 IMAGES = ROOT / "docs" / "images"
 
@@ -175,6 +177,7 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
         "validators": partial(validators, draw=draw), "validator verdict": validator_tables.verdict_table,
         "validator failures": validator_tables.failure_table,
     }  # fmt: skip
+    found |= figure_parts.parts(draw=draw)
     found["moments"] = lambda: scale.moments_table(scale.measured())
     found["billion"] = lambda: scale.billion_table(scale.measured())
     for grid in ("digits", "office10", "office10-alexnet", "office10-images", "office-home", "office-home-images"):
