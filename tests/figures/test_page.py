@@ -1,4 +1,4 @@
-"""The figures of the documentation that follow the ledgers: shown once their runs are there, and else what is missing."""
+"""The documentation's figures that follow the ledgers: shown once their runs are there, and else what is missing."""
 
 import importlib.util
 import json
