@@ -70,6 +70,8 @@ def _left_out(table: Any) -> Iterable[str]:
 def verdict_table(folder: Path = ROOT / "results") -> str:
     """The other validators beside the default, and whether it stands."""
     results = every_run(folder)
+    if DEFAULT_VALIDATOR not in _scored(results):
+        return f"No run has scores of the default, `{DEFAULT_VALIDATOR}`, yet: nothing can be compared with it."
     table = compare_validators(results)
     if table.empty:
         return f"No run has scores of a second validator yet: `{DEFAULT_VALIDATOR}` stands unchallenged, not confirmed."
