@@ -150,7 +150,12 @@ class _Images(Dataset[tuple[Tensor, int]]):
 
     def __init__(self, domain: Domain, recipe: Recipe, inputs: Inputs) -> None:
         assert isinstance(domain.samples, TensorSamples)
-        assert inputs.preprocessing is not None
+        normal = inputs.preprocessing
+        assert normal is not None
+        if normal.channel_order != "RGB" or normal.value_range != 1:
+            raise ValueError(
+                f"network={recipe.network!r} wants other channels or values than torchvision's transforms give"
+            )
         window = AUGMENTATIONS[recipe.augment]
         assert window.area is not None
         self.images, self.labels = domain.samples.tensor, domain.labels
@@ -161,16 +166,16 @@ class _Images(Dataset[tuple[Tensor, int]]):
                 ),
                 v2.RandomHorizontalFlip(),
                 v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize(normal.mean, normal.std),
             ]
         )
-        self.normalise = inputs.preprocessing
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, number: int) -> tuple[Tensor, int]:
         assert self.labels is not None
-        return self.normalise(self.change(self.images[number])[None])[0], int(self.labels[number])
+        return self.change(self.images[number]), int(self.labels[number])
 
 
 def plain_loop(setting: Setting) -> float:
