@@ -112,7 +112,7 @@ def test_the_page_of_validators_says_which_runs_took_no_part(tmp_path, monkeypat
     study = tool.study_table(tmp_path)
     assert "| Digits (LeNet) | `snd` | 4 | +1.00 |  | 0.00 | +10.00 | 0.0 |" in study
     assert "| Digits (LeNet) | `im` | 4 | -0.50 |  | 40.00 | -30.00 | 0.0 |" in study
-    assert "Digits (LeNet): left out are 1 runs" in study
+    assert "Digits (LeNet): runs left out because they lack scores of some of these validators: 1." in study
     assert "Office10 (frozen ResNet-50 features): its runs are older" in study
     verdict = tool.verdict_table(tmp_path)
     assert "| `snd` | 2 | +40.00 ± 0.00 | +0.00 ± 0.00 | better |" in verdict
