@@ -64,7 +64,8 @@ def _left_out(table: Any) -> Iterable[str]:
                 f"{validators[0]} alone, which there is nothing to compare with."
             )
         if count:
-            yield f"{load_grid(name).title}: runs left out because they lack scores of some of these validators: {count}."
+            title = load_grid(name).title
+            yield f"{title}: runs left out because they lack scores of some of these validators: {count}."
 
 
 def verdict_table(folder: Path = ROOT / "results") -> str:
