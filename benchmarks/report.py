@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,14 @@ gradient is in the table.
 `make bench` measures on your machine, `python -m benchmarks --full` with larger batches. This page is written by
 `python -m benchmarks.report` from the files in `benchmarks/results`."""
 
+THROUGHPUT = """\
+## Training
+
+Images per second of whole training steps, images in memory, medians over rounds in which the three take turns. *ckb*
+is the library's loop with the alignment, *without* the same loop and images without that term (method `entropy`),
+*plain* a data loader with torchvision's transforms in worker processes and the same network, precision and number of
+images. The step ratio is the time of a step with the alignment over one without; the batch is that of each domain."""
+
 COLUMNS = {
     "features": "features", "n": "n = m", "textbook_ms": "textbook ms", "bures_ms": "bures ms", "ratio": "ratio",
     "bures_value_error": "value error", "bures_gradient_error": "gradient error",
@@ -55,13 +64,18 @@ def read_manifests(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
     return {file.stem.removeprefix("ckb-"): json.loads(file.read_text(encoding="utf-8")) for file in files}
 
 
+def read_throughput(folder: Path = RESULTS) -> list[dict[str, Any]]:
+    """What `benchmarks.throughput` has measured, a manifest for each device; none where it did not run."""
+    return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("throughput-*.json"))]
+
+
 def machine(manifest: dict[str, Any]) -> str:
     """The hardware in words."""
     found = manifest["hardware"]
     return str(found.get("accelerator") or f"{found['threads']} CPU cores")
 
 
-def page(manifests: dict[str, dict[str, Any]]) -> str:
+def page(manifests: dict[str, dict[str, Any]], throughput: Sequence[dict[str, Any]] = ()) -> str:
     """The page in Markdown; the pictures are named as `write_report` writes them."""
     lines = [INTRODUCTION, ""]
     for device, manifest in manifests.items():
@@ -82,7 +96,7 @@ def page(manifests: dict[str, dict[str, Any]]) -> str:
                 f"{row['loop_ms']:.1f} ms one after another.",
                 "",
             ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_throughput(throughput)])
 
 
 def write_report(folder: Path = RESULTS, file: Path = PAGE) -> Path:
@@ -92,7 +106,7 @@ def write_report(folder: Path = RESULTS, file: Path = PAGE) -> Path:
     images.mkdir(parents=True, exist_ok=True)
     for device, manifest in manifests.items():
         _plot(manifest["results"], images / _picture(device), machine(manifest))
-    file.write_text(page(manifests), encoding="utf-8")
+    file.write_text(page(manifests, read_throughput(folder)), encoding="utf-8")
     return file
 
 
@@ -123,6 +137,33 @@ def _peers(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def _throughput(manifests: Sequence[dict[str, Any]]) -> list[str]:
+    """The section on whole trainings; nothing where none was measured."""
+    if not manifests:
+        return []
+    heads = [
+        "machine",
+        "network",
+        "images",
+        "batch",
+        "precision",
+        "ckb",
+        "without",
+        "step ratio",
+        "plain",
+        "ckb / plain",
+    ]
+    lines = [THROUGHPUT, "", f"| {' | '.join(heads)} |", "| --- | --- | --- | ---: | --- |" + " ---: |" * 5]
+    for manifest in manifests:
+        for row in manifest["results"]:
+            rates = row["images_per_second"]
+            cells = [machine(manifest), row["network"], row["images"], str(row["batch_size"]), row["precision"]]
+            cells += [f"{rates['ckb']:.0f}", f"{rates['without']:.0f}", f"{row['ratio']:.3f}", f"{rates['plain']:.0f}"]
+            lines.append(f"| {' | '.join([*cells, format(row['over_plain'], '.2f')])} |")
+    commands = dict.fromkeys(f"`{manifest['command']}`" for manifest in manifests)
+    return [*lines, "", f"Measured by {', '.join(commands)}.", ""]
+
+
 def _plot(rows: list[dict[str, Any]], file: Path, title: str) -> None:
     import matplotlib.pyplot as plt
 
@@ -150,7 +191,7 @@ def main() -> int:
         "--check", action="store_true", help="change nothing; exit code 1 where the page is out of date"
     )
     if parser.parse_args().check:
-        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page(read_manifests())
+        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page(read_manifests(), read_throughput())
         print(f"{PAGE.name} is {'up to date' if current else 'out of date'}")
         return 0 if current else 1
     os.environ.setdefault("MPLBACKEND", "Agg")

@@ -18,6 +18,17 @@ settings.register_profile(
 settings.load_profile("bures")
 
 
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Headless Chromium with one page; tests that need it skip where it is not installed."""
+    from browser import CHROMIUM, Browser
+
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
 class Problem(NamedTuple):
     """Two labelled samples: what the library is given, and the labels as the rows the paper's kernels see."""
 

@@ -3,6 +3,7 @@
 import doctest
 import importlib.util
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,28 @@ def test_links_in_the_readme_lead_to_files():
     targets = [part.split(")")[0] for part in README.split("](")[1:]]
     assert targets
     assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_the_page_of_validators_says_which_runs_took_no_part(tmp_path, monkeypatch):
+    tool = page_tool().validator_tables
+
+    def line(number, **scores):
+        epochs = {"target_accuracy": [0.5, 0.9, 0.8]} | {f"score_{name}": values for name, values in scores.items()}
+        key = {"key": str(number), "task": f"a->{number % 2}", "method": "ckb"}
+        return json.dumps(key | {"epochs": epochs | {"target_score": [3, 2, 1]}})
+
+    monkeypatch.setattr(tool, "DEFAULT_VALIDATOR", "im")
+    monkeypatch.setattr(tool, "compare_validators", partial(tool.compare_validators, current="im"))
+    monkeypatch.setattr(tool, "preferred_validator", partial(tool.preferred_validator, current="im"))
+    newer = [line(number, im=[3, 2, 1], snd=[1, 3, 2]) for number in range(4)]
+    (tmp_path / "digits.jsonl").write_text("\n".join([*newer, line(4)]) + "\n")
+    (tmp_path / "office10.jsonl").write_text(line(5) + "\n")
+    study = tool.study_table(tmp_path)
+    assert "| Digits (LeNet) | `snd` | 4 | +1.00 |  | 0.00 | +10.00 | 0.0 |" in study
+    assert "| Digits (LeNet) | `im` | 4 | -0.50 |  | 40.00 | -30.00 | 0.0 |" in study
+    assert "Digits (LeNet): runs left out because they lack scores of some of these validators: 1." in study
+    assert "Office10 (frozen ResNet-50 features): its runs are older" in study
+    verdict = tool.verdict_table(tmp_path)
+    assert "| `snd` | 2 | +40.00 ± 0.00 | +0.00 ± 0.00 | better |" in verdict
+    assert verdict.endswith("The runs speak for `snd`, which is to become the default.")
+    assert "| Digits (LeNet) | ckb | 5 | -30.0 | -0.50 |" in tool.failure_table(tmp_path)

@@ -8,6 +8,7 @@ A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<
     seed GRID RECIPE METHOD TASK NUMBER     the run with this number in the order of accuracy, from 0; -1 is the best
     trial KEY                               a trial, in results/trials.jsonl
     trials RECIPE METHOD TASK               mean of trials over their seeds
+    default-validator                       what selects an epoch where a recipe does not say
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ from bures.files import write_text
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]  # benchmarks and tools are no part of the package
 
+import figure_parts  # noqa: E402
 import testing_tables  # noqa: E402
+import validator_tables  # noqa: E402
 
 from benchmarks import scale  # noqa: E402
 from benchmarks.report import machine  # noqa: E402
@@ -52,6 +55,8 @@ PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "large_data.md",
     ROOT / "docs" / "testing.md",
+    ROOT / "docs" / "selection.md",
+    ROOT / "docs" / "figures.md",
 )
 IMAGES = ROOT / "docs" / "images"
 
@@ -162,6 +167,13 @@ def option_trials_table(grid: str, recipe: str) -> str:
     return "\n".join(lines)
 
 
+def validators(*, draw: bool) -> str:
+    """The study of validators, and its figure."""
+    if draw:
+        validator_tables.draw(IMAGES / "figure-validators")
+    return validator_tables.study_table()
+
+
 def step_table() -> str:
     """What the alignment costs, on every device that was measured."""
     lines = [
@@ -187,6 +199,11 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
     found |= {
         "level": testing_tables.level_table, "power": testing_tables.power_table, "speed": testing_tables.speed_table,
     }  # fmt: skip
+    found |= {
+        "validators": partial(validators, draw=draw), "validator verdict": validator_tables.verdict_table,
+        "validator failures": validator_tables.failure_table,
+    }  # fmt: skip
+    found |= figure_parts.parts(draw=draw)
     found["moments"] = lambda: scale.moments_table(scale.measured())
     found["billion"] = lambda: scale.billion_table(scale.measured())
     for grid in ("digits", "office10", "office10-alexnet", "office10-images", "office-home", "office-home-images"):
@@ -240,6 +257,7 @@ def trials(recipe: str, method: str, task: str) -> str:
 
 QUESTIONS: dict[str, Callable[..., str]] = {
     "paper": paper, "ours": ours, "seed": seed, "trial": trial, "trials": trials,
+    "default-validator": validator_tables.default_validator,
 }  # fmt: skip
 
 

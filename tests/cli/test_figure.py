@@ -1,6 +1,7 @@
 """`bures figure`: files from ledgers and folders, and errors that say what is missing and what makes it."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -34,6 +35,7 @@ def test_the_list_has_every_figure_and_what_it_reads(arguments):
     assert shown["alignment"][2] == "nothing, it is computed"
 
 
+@pytest.mark.filterwarnings("ignore:the figure has gaps")
 @pytest.mark.parametrize("name", ["ablation", "hyperparameters", "time", "training"])
 def test_figures_of_a_ledger_are_written_in_all_formats(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -43,6 +45,43 @@ def test_figures_of_a_ledger_are_written_in_all_formats(name, tmp_path, monkeypa
     written = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
     assert written == [f"{name}.pdf", f"{name}.png", f"{name}.svg"]
     assert done.stderr.count("Written: ") == 3
+
+
+def test_the_ledgers_of_all_grids_are_read_together(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="results holds no ledger of a grid; make one with: bures bench digits"):
+        invoke("validators")
+    scores = {"target_accuracy": [0.5, 0.75], "score_im": [1.0, 2.0], "score_snd": [2.0, 1.0]}
+    write_ledger(tmp_path / "results" / "digits.jsonl", epochs=scores)
+    write_ledger(tmp_path / "results" / "trials.jsonl", epochs=[])  # the ledger of no grid
+    assert invoke("validators", "--format", "svg").exit_code == 0
+    svg = (tmp_path / "validators.svg").read_text()
+    assert "digits (3 runs)" in svg
+    assert "trials" not in svg
+
+
+def test_gaps_are_drawn_and_the_command_that_fills_them_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_ledger(tmp_path / "results" / "ablation.jsonl")
+    wanted = "not run: bures, kernel-bures, entropy, ckb-no-entropy, class-means; make them with: bures bench ablation "
+    with pytest.warns(UserWarning, match=wanted + "--recipes r --methods bures,kernel-bures,entropy"):
+        invoke("ablation", "--format", "svg")
+    write_ledger(tmp_path / "results" / "hyperparameters.jsonl")
+    with pytest.warns(UserWarning, match="19 of 20 places are not finished; make them with: bures bench hyperparam"):
+        invoke("hyperparameters", "--format", "svg")
+
+
+def test_the_ablation_takes_runs_that_another_grid_has_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"ablation.jsonl does not exist; make it with: bures bench ablation$"):
+        invoke("ablation")
+    line = {"key": "usps|mnist|digits|ckb|0", "task": "usps->mnist", "recipe_name": "digits", "method": "ckb"}
+    line |= {"seed": 0, "changes": {}, "recipe": {}, "final": {"accuracy": 0.875}}
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "digits.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.warns(UserWarning, match="the figure has gaps"):
+        invoke("ablation", "--format", "svg", "--recipe", "digits")
+    assert "87.5" in (tmp_path / "ablation.svg").read_text()
 
 
 def test_a_figure_goes_where_it_is_told_in_the_formats_it_is_told(tmp_path):
@@ -67,7 +106,7 @@ def test_a_figure_goes_where_it_is_told_in_the_formats_it_is_told(tmp_path):
         (["network", "--style", "neon"], "style='neon' is unknown"),
         (["network", "--format", "gif"], "--format 'gif' is unknown; accepted are svg, pdf, png"),
         (["network", "-o", "none/net"], "none is not a folder"),
-        (["time", "a.jsonl", "b.jsonl"], "2 inputs are given; accepted is one: a ledger"),
+        (["time", "a.jsonl", "b.jsonl"], "2 inputs are given; accepted is one: a ledger, or run folders"),
     ],
 )
 def test_errors_name_what_is_wrong_and_nothing_is_written(arguments, message, tmp_path, monkeypatch):
@@ -84,6 +123,9 @@ def test_features_of_two_runs_of_embedded_digits(tmp_path):
     command += ["--method", "source", "--method", "ckb", *quick, "-o", str(tmp_path / "runs"), "--quiet", "--no-figure"]
     assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
     folders = [tmp_path / "runs" / name for name in ("source", "ckb")]
+    invoke("time", *folders, "--accuracy", 1, "--format", "svg", "-o", tmp_path / "clock")
+    words = re.findall("<!--(.*?)-->", (tmp_path / "clock.svg").read_text())
+    assert {"source", "ckb"} <= {word.strip() for word in words}
     done = invoke("tsne", *folders, "--samples", 60, "--format", "png", "-o", tmp_path / "map")
     assert done.exit_code == 0
     assert (tmp_path / "map.png").read_bytes()[:4] == b"\x89PNG"

@@ -136,7 +136,7 @@ def test_failures_are_kept_apart_and_without_any_success_the_search_ends(tmp_pat
 def test_a_model_without_a_score_is_a_failed_trial(tmp_path, monkeypatch):
     run = Run(tmp_path, {"final": {"score": math.nan, "best": {"score": 2.0}}})
     monkeypatch.setattr(_tuning, "adapt", lambda *args, **kwargs: run)
-    with pytest.raises(ValueError, match="validator 'im' gives no score to this model"):
+    with pytest.raises(ValueError, match=f"validator '{RECIPE.select}' gives no score to this model"):
         search(tmp_path / "last", n_trials=1)
     assert search(tmp_path / "best", n_trials=1, at="best").best.score == 2.0
 

@@ -38,6 +38,8 @@ from bures.figures import (
     training_curves,
     training_figure,
     tsne_figure,
+    validator_figure,
+    validator_table,
 )
 from bures.figures._style import STYLES
 from bures.networks import build_network
@@ -327,3 +329,31 @@ def test_settings_of_the_user_are_left_alone_and_have_no_say():
         assert mpl.rcParams["font.size"] == 33
     assert to_hex(figure.axes[1].get_facecolor()) == "#ffffff"
     assert figure.axes[0].xaxis.label.get_fontsize() == style_named("light").size
+
+
+def scored(task, accuracies, **scores):
+    epochs = {"target_accuracy": accuracies} | {f"score_{name}": values for name, values in scores.items()}
+    return {"key": "", "task": task, "method": "ckb", "epochs": epochs}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_points_of_the_validators_stand_at_their_regrets(style):
+    good, bad = [0.5, 0.9, 0.7], [0.9, 0.1, 0.5]
+    first = [scored("a->b", [0.5, 0.9, 0.7], ckw=good, im=bad), scored("a->b", [0.5, 0.8, 0.6], ckw=good, im=good)]
+    older = [{"task": "a->b", "epochs": [{"epoch": 1, "target_accuracy": 0.5, "target_score": 1.0}]}]
+    table = validator_table({"digits": [*first, *older], "office10": older})
+    assert table.attrs["left_out"] == {"digits": 1, "office10": 0}
+    assert table.loc[("digits", "im"), "regret"] == pytest.approx((40 + 0) / 2)
+    assert table.loc[("digits", "none"), ["regret", "regret_runs"]].tolist() == pytest.approx([20, 70 - 65])
+    left, right = drawn(validator_figure(table, style=style), style).axes
+    assert [label.get_text() for label in left.get_yticklabels()] == ["ckw", "im", "last epoch, any run"]
+    digits, office10 = [line for line in left.lines if line.get_marker() != "None" and len(line.get_xdata()) > 1]
+    assert digits.get_xdata() == pytest.approx([0, 20, 20])
+    assert digits.get_marker() != office10.get_marker()
+    assert np.isnan(office10.get_xdata()[0])  # ckw has scored no run there
+    assert right.get_title() == "choice among the runs of a task"
+
+
+def test_without_scores_there_is_nothing_to_draw():
+    with pytest.raises(ValueError, match="no run of the ledgers has scores of validators; accepted are trainings"):
+        validator_table({"office10": [{"task": "a->b", "epochs": {"target_accuracy": [0.5]}}]})

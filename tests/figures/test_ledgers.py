@@ -127,7 +127,7 @@ def test_time_needs_a_clock_and_takes_epochs_for_equal_where_it_is_missing():
     assert table["to_accuracy"].tolist()[1:] == [6.0, 6.0]
     assert np.isnan(table.loc["source", "to_accuracy"])
     assert table["reached"].tolist() == [0, 1, 1]
-    with pytest.raises(ValueError, match="no run of the ledger says how many seconds"):
+    with pytest.raises(ValueError, match="no training says how many seconds its epochs took"):
         time_table([run()])
     with pytest.raises(ValueError, match="accuracy=0 is out of range"):
         time_table([told], accuracy=0)
@@ -174,3 +174,15 @@ def test_a_ledger_that_is_missing_comes_with_the_command_that_makes_it(tmp_path,
 
 def test_tasks_in_words():
     assert task_words("office10/resnet50.npz#amazon->office10/dslr") == "amazon → dslr"
+
+
+def test_time_is_that_of_trainings_even_where_shallow_methods_are_most_of_a_ledger():
+    shallow = [run("coral", seed=seed, recipe="shallow", final={"accuracy": 0.9, "seconds": 0.3}) for seed in range(3)]
+    trained = run("ckb", recipe="r", epochs={"target_accuracy": [0.5, 0.95], "seconds": [3.0, 8.0]})
+    table = time_table([*shallow, trained])
+    assert list(table.index) == ["ckb"]
+    assert table.loc["ckb", ["seconds", "to_accuracy"]].tolist() == [4.0, 8.0]
+    with pytest.raises(
+        ValueError, match="no training says how many seconds its epochs took; make some with: bures bench"
+    ):
+        time_table(shallow)

@@ -6,8 +6,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from browser import Browser
 from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from browser import Browser
 
 POINT = """(() => {
   const data = JSON.parse(document.getElementById("data").textContent);

@@ -1,7 +1,7 @@
 """The page in headless Chromium: it renders without a complaint, its filters work, and keys do what the mouse does."""
 
 import pytest
-from browser import CHROMIUM, Browser
+from browser import CHROMIUM
 from folders import write_run
 
 from bures.report import write_report
@@ -17,12 +17,6 @@ EXPECTED = """(() => {
   return %s;
 })()"""
 SHOWN = "[...document.querySelectorAll('.map figcaption span:last-child')].map((e) => parseInt(e.textContent))"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with Browser(tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -90,6 +90,8 @@ def test_bad_arrays_are_refused(arrays, message):
 @pytest.mark.parametrize("name", bures.selection.__all__)
 def test_every_public_name_is_documented(name):
     documented = getattr(bures.selection, name)
+    if isinstance(documented, str):  # a constant
+        return
     text = inspect.getdoc(documented)
     assert text.partition("\n")[0].endswith(".")
     assert name in dir(bures.selection)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from bures.experiments import read_results
+from bures.figures import grid_ledgers
 from bures.selection import DEFAULT_VALIDATOR, compare_validators, preferred_validator, validator_names
 from bures.training import Recipe
 
@@ -89,6 +89,6 @@ def test_what_is_missing_is_named():
 
 def test_the_default_is_what_the_published_study_speaks_for():
     assert Recipe().select == DEFAULT_VALIDATOR in validator_names(holdout=False)
-    ledgers = [path for path in sorted(RESULTS.glob("*.jsonl")) if path.stem != "trials"]
-    preferred = preferred_validator([result for path in ledgers for result in read_results(path)])
+    ledgers = grid_ledgers([RESULTS / "*.jsonl"])
+    preferred = preferred_validator([result for results in ledgers.values() for result in results])
     assert preferred == DEFAULT_VALIDATOR, f"the ledgers speak for {preferred!r}: make it DEFAULT_VALIDATOR"

@@ -27,14 +27,14 @@ def log(run):
         return list(csv.DictReader(file))
 
 
-def test_by_default_nothing_but_information_is_computed(tmp_path, monkeypatch):
+def test_where_predictions_are_enough_nothing_else_is_computed(tmp_path, monkeypatch):
     forwarded = []
     original = Evaluator._predict
     monkeypatch.setattr(
         Evaluator, "_predict", lambda self, network, domain: forwarded.append(domain) or original(self, network, domain)
     )
     source, target = task()
-    run = adapt(source, target, Recipe(**SMALL), tmp_path / "run")
+    run = adapt(source, target, Recipe(**SMALL, select="im"), tmp_path / "run")
     assert {domain.name for domain in forwarded} == {"there"}
     assert len(forwarded) == SMALL["epochs"] + 2  # each epoch, and the last network with both BatchNorm statistics
     final = run.manifest["final"]

@@ -31,7 +31,7 @@ FAILED = 1  # exit code where some cells failed and the others are finished
 WHAT, HOW, SHOWN = "What is run", "How", "What is shown"
 NAMES = (
     "digits, office10, office10-alexnet, office10-images, office-home, office-home-images, imageclef, hyperparameters, "
-    "hyperparameters-digits"
+    "hyperparameters-digits, ablation"
 )
 
 
@@ -107,7 +107,8 @@ def bench(
     """Run a grid of tasks, methods and seeds, and show its table beside the paper's figures.
 
     What is finished is kept in the ledger and never run again: the same command goes on after a kill, and several may
-    run side by side. Runs that fail are listed at the end with their logs, and tried again the next time.
+    run side by side. Runs that the ledger of another grid in the same folder holds count as finished. Runs that fail
+    are listed at the end with their logs, and tried again the next time.
     """
     from bures.arrays import check_choice
     from bures.experiments import (
@@ -116,6 +117,7 @@ def bench(
         accuracy_matrix,
         bench_table,
         changed_recipes,
+        finished_elsewhere,
         load_grid,
         rank_figure,
         rank_methods,
@@ -143,8 +145,9 @@ def bench(
     for cell in kinds.values():
         cell.build()  # a change that no recipe takes is told now, not in every log
     ledger = Ledger(results / f"{chosen.name}.jsonl")
+    shared = finished_elsewhere(cells, ledger.path)
     if dry_run:
-        done = ledger.results()
+        done = ledger.results() | shared
         for each in cells:
             print(f"{'finished' if each.key in done else 'to run':9}{each.command}")
         return
@@ -159,7 +162,7 @@ def bench(
     if not table_only:
         sweep = _sweep(
             chosen,
-            cells,
+            [each for each in cells if each.key not in shared],
             ledger.path,
             quiet,
             backend,
@@ -172,12 +175,11 @@ def bench(
                 "minutes": minutes,
             },
         )
-    table = bench_table(chosen, ledger.results().values(), methods=only_methods, tasks=only_tasks, recipes=only_recipes)
+    known = (ledger.results() | shared).values()
+    table = bench_table(chosen, known, methods=only_methods, tasks=only_tasks, recipes=only_recipes)
     _show(table.finished() if finished else table, format, output, commands)
     if paired is not None or ranks is not None:
-        matrix = accuracy_matrix(
-            chosen, ledger.results().values(), over=over, methods=only_methods, recipes=only_recipes
-        )
+        matrix = accuracy_matrix(chosen, known, over=over, methods=only_methods, recipes=only_recipes)
         if paired is not None:
             _show_tests(matrix, paired)
         if ranks is not None:

@@ -17,7 +17,7 @@ __all__ = ["figure"]
 # What the command line calls an option, where the library has another name.
 FLAGS = {"tasks": "task", "n": "samples", "n_classes": "classes", "data_root": "data-root"}
 SOME, HOW = "Of some figures", "How it is written"
-NAMES = "ablation, alignment, convergence, hyperparameters, network, time, training, tsne"
+NAMES = "ablation, alignment, convergence, hyperparameters, network, time, training, tsne, validators"
 
 
 def figure(

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from bures.experiments._cell import Cell as Cell
     from bures.experiments._comparison import Comparison as Comparison
     from bures.experiments._comparison import compare as compare
+    from bures.experiments._elsewhere import finished_elsewhere as finished_elsewhere
+    from bures.experiments._elsewhere import grid_results as grid_results
     from bures.experiments._feature_figure import feature_figure as feature_figure
     from bures.experiments._grid import Grid as Grid
     from bures.experiments._grid import Stage as Stage
@@ -55,6 +57,8 @@ _HOMES = {
     "Cell": "bures.experiments._cell",
     "Comparison": "bures.experiments._comparison",
     "compare": "bures.experiments._comparison",
+    "finished_elsewhere": "bures.experiments._elsewhere",
+    "grid_results": "bures.experiments._elsewhere",
     "feature_figure": "bures.experiments._feature_figure",
     "Grid": "bures.experiments._grid",
     "Stage": "bures.experiments._grid",

@@ -11,6 +11,9 @@ from bures.methods import method_options
 
 __all__ = ["changed_fields", "changed_recipes"]
 
+APART = ("options", "weights")  # read in their own way
+WATCHING = ("select", "validators")  # what looks at a training changes nothing in it; results say who looked
+
 
 def changed_fields(cell: Cell, result: Mapping[str, Any]) -> list[str]:
     """Fields of the recipe that are not today what they were when the cell was run.
@@ -20,7 +23,8 @@ def changed_fields(cell: Cell, result: Mapping[str, Any]) -> list[str]:
     cell : Cell
         With its recipe as it is now.
     result : mapping
-        What the ledger holds of the cell. Fields that it lacks are younger than the run, and ignored.
+        What the ledger holds of the cell. Fields that it lacks are younger than the run, and ignored; so are the
+        validators, which change no training.
 
     Examples
     --------
@@ -31,7 +35,7 @@ def changed_fields(cell: Cell, result: Mapping[str, Any]) -> list[str]:
     """
     then, now = result["recipe"], rounded(cell.build().to_dict())
     weights = [None if recipe.get("weights") is None else Path(recipe["weights"]).name for recipe in (then, now)]
-    plain = [name for name in now if name in then and name not in ("options", "weights")]
+    plain = [name for name in now if name in then and name not in (*APART, *WATCHING)]
     changed = [name for name in plain if then[name] != now[name]]
     if "weights" in then and weights[0] != weights[1]:
         changed.append("weights")

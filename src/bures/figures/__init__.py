@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from bures.figures._tsne import feature_state as feature_state
     from bures.figures._tsne import run_feature_state as run_feature_state
     from bures.figures._tsne import tsne_figure as tsne_figure
+    from bures.figures._validators import grid_ledgers as grid_ledgers
+    from bures.figures._validators import validator_figure as validator_figure
+    from bures.figures._validators import validator_table as validator_table
 
 _HOMES = {
     "ablation_figure": "bures.figures._ablation",
@@ -71,6 +74,9 @@ _HOMES = {
     "feature_state": "bures.figures._tsne",
     "run_feature_state": "bures.figures._tsne",
     "tsne_figure": "bures.figures._tsne",
+    "grid_ledgers": "bures.figures._validators",
+    "validator_figure": "bures.figures._validators",
+    "validator_table": "bures.figures._validators",
 }
 
 __all__ = sorted(_HOMES)

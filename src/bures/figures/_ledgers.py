@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,9 +10,19 @@ from typing import Any
 
 import pandas as pd
 
-from bures.experiments import read_results
+from bures.experiments import grid_names, grid_results, load_grid, read_results
+from bures.training import RunFolder
 
-__all__ = ["accuracies", "chosen_results", "epoch_column", "hardware_words", "ledger_results", "task_words"]
+__all__ = [
+    "accuracies",
+    "chosen_results",
+    "epoch_column",
+    "folder_result",
+    "hardware_words",
+    "ledger_results",
+    "shared_results",
+    "task_words",
+]
 
 Results = Sequence[Mapping[str, Any]]
 
@@ -27,6 +38,35 @@ def ledger_results(path: str | Path) -> list[dict[str, Any]]:
     if not (results := read_results(path)):
         raise ValueError(f"{path} holds no finished runs; make them with: {command}")
     return results
+
+
+def shared_results(path: str | Path) -> list[dict[str, Any]]:
+    """The results of a ledger with the cells of its grid that other grids in the folder have finished."""
+    path = Path(path)
+    if path.suffix != ".jsonl" or path.is_dir() or path.stem not in grid_names():
+        return ledger_results(path)
+    return grid_results(load_grid(path.stem), path.parent) or ledger_results(path)  # which says what is missing
+
+
+def folder_result(path: str | Path) -> dict[str, Any]:
+    """A run folder of `bures adapt` as a ledger would have it."""
+    folder = RunFolder(path)
+    try:
+        manifest = folder.read_manifest()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}; make a run with: bures adapt -o {folder.path}") from error
+    if not manifest.get("epochs"):
+        raise ValueError(f"{folder.path} has no finished epoch; go on with: bures adapt --resume {folder.path}")
+    recipe, data = manifest["recipe"], manifest["data"]
+    named = {"recipe_name": "of the run", "method": recipe["method"], "seed": recipe["seed"], "changes": {}}
+    return {
+        "key": str(folder.path),
+        "task": f"{data['source']['name']}->{data['target']['name']}",
+        "epochs": json.loads(json.dumps(manifest["epochs"])),
+        "final": manifest.get("final") or {},
+        "hardware": manifest.get("hardware") or {},
+        **named,
+    }
 
 
 def chosen_results(results: Results, *, recipe: str | None = None, tasks: Sequence[str] = ()) -> list[dict[str, Any]]:

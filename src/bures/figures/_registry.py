@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,12 @@ from bures.figures._ablation import ablation_figure, ablation_table
 from bures.figures._alignment import alignment_figure, alignment_states
 from bures.figures._convergence import convergence_figure, convergence_table, read_convergence
 from bures.figures._hyperparameters import hyperparameter_figure, hyperparameter_grid
-from bures.figures._ledgers import ledger_results
+from bures.figures._ledgers import folder_result, ledger_results, shared_results
 from bures.figures._network import network_figure
 from bures.figures._time import time_figure, time_table
 from bures.figures._training import run_results, training_curves, training_figure
 from bures.figures._tsne import run_feature_state, tsne_figure
+from bures.figures._validators import grid_ledgers, validator_figure, validator_table
 
 __all__ = ["FigureInfo", "draw_figure", "figure_info", "figure_names"]
 
@@ -58,7 +60,7 @@ def figure_names() -> list[str]:
     --------
     >>> from bures.figures import figure_names
     >>> figure_names()
-    ['ablation', 'alignment', 'convergence', 'hyperparameters', 'network', 'time', 'training', 'tsne']
+    ['ablation', 'alignment', 'convergence', 'hyperparameters', 'network', 'time', 'training', 'tsne', 'validators']
     """
     return sorted(_FIGURES)
 
@@ -127,17 +129,36 @@ def _one(paths: Sequence[Path], what: str) -> Path:
     return paths[0]
 
 
+def _tell(what: str, command: str) -> None:
+    """A figure of what there is, and what makes the rest."""
+    warnings.warn(f"the figure has gaps: {what}; make them with: {command}", UserWarning, stacklevel=4)
+
+
 def _hyperparameters(paths: Sequence[Path], *, style: str, **options: Any) -> Figure:
-    results = ledger_results(_one(paths, "a ledger"))
-    return hyperparameter_figure(hyperparameter_grid(results, **options), style=style)
+    path = _one(paths, "a ledger")
+    grid = hyperparameter_grid(ledger_results(path), **options)
+    if grid.missing:
+        _tell(f"{len(grid.missing)} of {grid.accuracy.size} places are not finished", f"bures bench {path.stem}")
+    return hyperparameter_figure(grid, style=style)
 
 
 def _ablation(paths: Sequence[Path], *, style: str, **options: Any) -> Figure:
-    return ablation_figure(ablation_table(ledger_results(_one(paths, "a ledger")), **options), style=style)
+    path = _one(paths, "a ledger")
+    table = ablation_table(shared_results(path), **options)
+    # Columns are pairs of a task and a statistic; a method is missing where no task has a run of it.
+    counts = table.xs("n", axis=1, level=1).to_numpy().sum(axis=1)
+    if absent := [str(name) for name, count in zip(table.index, counts, strict=True) if count == 0]:
+        command = f"bures bench {path.stem} --recipes {table.attrs['recipe']} --methods {','.join(absent)}"
+        _tell(f"not run: {', '.join(absent)}", command)
+    return ablation_figure(table, style=style)
 
 
 def _time(paths: Sequence[Path], *, style: str, **options: Any) -> Figure:
-    return time_figure(time_table(ledger_results(_one(paths, "a ledger")), **options), style=style)
+    if paths and all(path.is_dir() for path in paths):
+        results = [folder_result(path) for path in paths]
+    else:
+        results = ledger_results(_one(paths, "a ledger, or run folders"))
+    return time_figure(time_table(results, **options), style=style)
 
 
 def _training(paths: Sequence[Path], *, style: str, **options: Any) -> Figure:
@@ -158,6 +179,10 @@ def _tsne(paths: Sequence[Path], *, style: str, **options: Any) -> Figure:
             "RUNS/ckb)"
         )
     return tsne_figure([run_feature_state(path, **options) for path in paths], style=style)
+
+
+def _validators(paths: Sequence[Path], *, style: str, **options: Any) -> Figure:
+    return validator_figure(validator_table(grid_ledgers(paths)), style=style)
 
 
 def _alignment(paths: Sequence[Path], *, style: str, **options: Any) -> Figure:
@@ -183,8 +208,8 @@ _FIGURES: Mapping[str, FigureInfo] = MappingProxyType(
             FigureInfo(
                 "ablation",
                 "CKB against Bures, kernel Bures, CKW, class means, and without its parts",
-                "a ledger of bures bench",
-                "digits.jsonl",
+                "a ledger of bures bench; that of the grid ablation shares the cells of digits and office10",
+                "ablation.jsonl",
                 ("recipe", "tasks"),
                 _ablation,
             ),
@@ -199,7 +224,7 @@ _FIGURES: Mapping[str, FigureInfo] = MappingProxyType(
             FigureInfo(
                 "time",
                 "Seconds of an epoch, and until a given accuracy, for all methods",
-                "a ledger of bures bench",
+                "a ledger of bures bench, or run folders of bures adapt",
                 "digits.jsonl",
                 ("accuracy", "recipe", "tasks"),
                 _time,
@@ -235,6 +260,14 @@ _FIGURES: Mapping[str, FigureInfo] = MappingProxyType(
                 "digits.jsonl",
                 ("method", "recipe", "tasks"),
                 _training,
+            ),
+            FigureInfo(
+                "validators",
+                "What the choices of validators lose against an oracle, among epochs and among runs",
+                "ledgers of bures bench",
+                "*.jsonl",
+                (),
+                _validators,
             ),
         )
     }

@@ -33,7 +33,7 @@ def time_table(
     accuracy : float, optional
         In percent, on the target.
     recipe : str, optional
-        Of this recipe alone; without it, of the one with most finished runs.
+        Of this recipe alone; without it, of the one with most finished trainings.
     tasks : sequence of str, optional
         Only these.
 
@@ -55,9 +55,13 @@ def time_table(
     """
     if not 0 < accuracy <= 100:
         raise ValueError(f"accuracy={accuracy!r} is out of range; accepted are percents above 0")
-    chosen = [result for result in chosen_results(results, recipe=recipe, tasks=tasks) if _clock(result)]
-    if not chosen:
-        raise ValueError("no run of the ledger says how many seconds it took; accepted are those of bures bench")
+    # Shallow methods have no epochs; where they are most of a ledger they must not decide what is shown.
+    timed = [result for result in results if _clock(result)]
+    if not timed:
+        raise ValueError(
+            "no training says how many seconds its epochs took; make some with: bures bench GRID --methods source,ckb"
+        )
+    chosen = chosen_results(timed, recipe=recipe, tasks=tasks)
     rows = {}
     for method in dict.fromkeys(result["method"] for result in chosen):
         runs = [result for result in chosen if result["method"] == method]

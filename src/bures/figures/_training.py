@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from bures.figures._ledgers import chosen_results, epoch_column, ledger_results, on_tasks, task_words
+from bures.figures._ledgers import chosen_results, epoch_column, folder_result, ledger_results, on_tasks, task_words
 from bures.figures._style import Style, style_named
-from bures.training import RunFolder
 
 __all__ = ["run_results", "training_curves", "training_figure"]
 
@@ -93,7 +91,7 @@ def run_results(
     """
     path = Path(path)
     if path.is_dir():
-        return [_folder_result(RunFolder(path))]
+        return [folder_result(path)]
     results = [result for result in ledger_results(path) if result["method"] == method]
     if not results:
         raise ValueError(f"{path} holds no run of {method!r}; make it with: bures bench {path.stem} --methods {method}")
@@ -172,17 +170,3 @@ def _columns(result: Mapping[str, Any]) -> dict[str, list[float]]:
                 np.nan if one is None or other is None else one + other for one, other in zip(ckb, means, strict=True)
             ]
     return found
-
-
-def _folder_result(folder: RunFolder) -> dict[str, Any]:
-    try:
-        manifest = folder.read_manifest()
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}; make a run with: bures adapt -o {folder.path}") from error
-    if not manifest.get("epochs"):
-        raise ValueError(f"{folder.path} has no finished epoch; go on with: bures adapt --resume {folder.path}")
-    recipe, data = manifest["recipe"], manifest["data"]
-    task = f"{data['source']['name']}->{data['target']['name']}"
-    epochs = json.loads(json.dumps(manifest["epochs"]))
-    named = {"recipe_name": "of the run", "method": recipe["method"], "seed": recipe["seed"]}
-    return {"task": task, "epochs": epochs, **named}
