@@ -1,6 +1,11 @@
 """Configuration of the documentation; `make docs` builds it, and needs no network to do so."""
 
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))  # _figures.py and _notebooks.py
 
 project = "bures"
 author = "The bures developers"
@@ -44,3 +49,16 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "write_computation_times": False,
 }
+
+
+def build_pages(_app):
+    """Draw the pictures and run the notebooks whose source has changed since the last build."""
+    import _figures
+    import _notebooks
+
+    _figures.build(HERE / "generated" / "figures")
+    _notebooks.build(HERE.parent / "notebooks", HERE / "generated" / "notebooks")
+
+
+def setup(app):
+    app.connect("builder-inited", build_pages)

@@ -58,7 +58,9 @@ def links(text):
     """Targets of links and images on a page that lead to files or anchors of the project."""
     pattern = r"\]\(<?([^)\s>]+)>?\)|^:?\[[^\]]+\]:[ ]+(\S+)"
     targets = ["".join(groups) for groups in re.findall(pattern, prose(text), flags=re.MULTILINE)]
-    targets += [block.kind.split("}", 1)[1].strip() for block in blocks(text) if block.kind.startswith(("{image}", "{figure}"))]
+    targets += [
+        block.kind.split("}", 1)[1].strip() for block in blocks(text) if block.kind.startswith(("{image}", "{figure}"))
+    ]
     return [target for target in targets if not re.match(r"[a-z]+:", target)]
 
 

@@ -15,6 +15,7 @@ from doc_pages import DOCS, PAGES, ROOT, TEXTS
 from typer.testing import CliRunner
 
 from bures.cli._app import app
+from bures.methods import _registry
 
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 ELSEWHERE = {"integrations": "tests/integrations/test_page.py"}  # needs skada, whose import changes scikit-learn
@@ -58,6 +59,8 @@ def runnable(path):
 def test_code_on_a_page_runs(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))  # a page may write a module and import it
+    monkeypatch.setattr(_registry, "_FACTORIES", dict(_registry._FACTORIES))  # a page may register a method
+    monkeypatch.setattr(_registry, "_INFOS", dict(_registry._INFOS))
     before = set(sys.modules)
     names = {"__name__": path.stem}
     try:
@@ -111,10 +114,8 @@ def complaint(parse, words, *end):
 def test_every_command_of_the_library_that_is_shown_parses(parse, capsys):
     shown = [command for path in TEXTS for command in doc_pages.commands(path, "bures")]
     assert len(shown) > 60
-    problems = []
-    for command in shown:
-        if error := complaint(parse, shlex.split(command.words, comments=True)[1:]):
-            problems.append(f"{command.place}: {command.words}: {error}")
+    complaints = [(command, complaint(parse, shlex.split(command.words, comments=True)[1:])) for command in shown]
+    problems = [f"{command.place}: {command.words}: {error}" for command, error in complaints if error]
     assert not problems, "\n".join(problems)
 
 
