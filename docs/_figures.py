@@ -16,6 +16,8 @@ from pathlib import Path
 import matplotlib.lines
 import numpy as np
 from matplotlib.figure import Figure
+from scipy.ndimage import rotate
+from sklearn.datasets import load_digits
 
 import bures
 from bures.figures import __file__ as figures_package
@@ -128,6 +130,25 @@ def exchanged_figure(style: str) -> Figure:
     return figure
 
 
+def offices_figure(style: str) -> Figure:
+    """The first digit of each class in the two offices of the tutorial."""
+    images, labels = load_digits(return_X_y=True)
+    look = style_named(style)
+    with look.applied():
+        figure = Figure(figsize=(9.6, 2.1), layout="constrained")
+        grid = figure.subplots(2, 10)
+        for digit, (above, below) in enumerate(grid.T):
+            image = images[np.argmax(labels == digit)].reshape(8, 8)
+            for axes, pixels in ((above, image), (below, rotate(image, 15, reshape=False, order=1))):
+                axes.imshow(pixels, cmap="gray" if style == "dark" else "gray_r", vmin=0, vmax=16)
+                axes.set(xticks=[], yticks=[])
+                for spine in axes.spines.values():
+                    spine.set(visible=True, color=look.faint)
+        for axes, name in zip(grid[:, 0], ("here", "there"), strict=True):
+            axes.set_ylabel(name)
+    return figure
+
+
 @cache
 def moons() -> list:
     return alignment_states()
@@ -139,6 +160,7 @@ RESULTS = ROOT / "results"
 PICTURES = {
     "kinds": Picture(kinds_figure),
     "exchanged": Picture(exchanged_figure),
+    "offices": Picture(offices_figure),
     "alignment": Picture(lambda style: alignment_figure(moons(), style=style)),
     "network": Picture(lambda style: draw_figure("network", style=style)),
     "convergence": Picture(

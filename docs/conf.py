@@ -29,6 +29,8 @@ exclude_patterns = ["_build", "**/GALLERY_HEADER.*"]
 html_theme = "furo"
 html_title = f"bures {release}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
