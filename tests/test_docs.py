@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import importlib.util
+import json
 import re
 import shlex
 import sys
@@ -209,3 +210,11 @@ def test_pictures_are_drawn_when_something_they_are_made_from_has_changed(tmp_pa
     assert module.build(tmp_path) == ["kinds"]
     monkeypatch.setattr(module, "stamp", lambda _: "other")
     assert module.build(tmp_path) == ["kinds", "network"]
+
+
+def test_the_cost_of_a_build_that_is_stated_was_measured():
+    cost = json.loads((ROOT / "results/docs/build.json").read_text(encoding="utf-8"))
+    assert cost["made_anew"] == {"examples": [], "figures": [], "notebooks": []}
+    stated = " ".join((DOCS / "contributing.md").read_text(encoding="utf-8").split())
+    wall, cpu = cost["wall_seconds"], cost["cpu_seconds"]
+    assert f"a build took {wall:.0f} s, of which the processor worked {cpu:.0f} s" in stated
