@@ -66,4 +66,5 @@ def shown(output: Any, picture: str, folder: Path) -> str:
 
 
 def fenced(kind: str, text: str) -> str:
-    return f"```{kind}\n{ESCAPES.sub('', text).strip()}\n```"
+    plain = ESCAPES.sub("", text).strip("\n")  # blanks at the beginning are the head of a table
+    return f"```{kind}\n{plain}\n```"
