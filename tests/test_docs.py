@@ -173,6 +173,21 @@ def test_links_lead_somewhere(path):
     assert broken == []
 
 
+def test_what_a_page_includes_of_another_is_there():
+    found = 0
+    for path in PAGES:
+        for block in doc_pages.blocks(path.read_text(encoding="utf-8")):
+            if block.kind.startswith("{include}"):
+                text = (DOCS / block.kind.split()[1]).read_text(encoding="utf-8")
+                marks = dict(re.findall(r"^:([\w-]+): (.+)$", block.body, flags=re.MULTILINE))
+                assert marks.get("start-after", "") in text, f"{path.name}: {marks}"
+                assert marks.get("end-before", "") in text.partition(marks.get("start-after", "\n"))[2], (
+                    f"{path.name}: {marks}"
+                )
+                found += 1
+    assert found >= 3
+
+
 def test_every_object_that_a_page_names_is_in_the_reference():
     known = doc_pages.documented_names()
     assert {"bures.ckb", "bures.data.optdigits", "bures.methods.ckb.ckb_mmd"} <= known
