@@ -90,7 +90,7 @@ def test_published_runs_were_made_with_the_recipes_as_they_are():
 
 
 def test_links_in_the_readme_lead_to_files():
-    targets = [part.split(")")[0] for part in README.split("](")[1:]]
+    targets = [part.split(")")[0].partition("#")[0] for part in README.split("](")[1:]]
     assert targets
     assert [target for target in targets if not (ROOT / target).exists()] == []
 

@@ -28,11 +28,6 @@ def parts(
     for grid in ("hyperparameters", "hyperparameters-digits"):
         alt = "Accuracy over the weights of entropy and alignment"
         found[f"figure {grid}"] = partial(make, "hyperparameters", grid, grid, alt, _weights_are_whole, {})
-    for name, alt in (
-        ("time", "Seconds of an epoch and until 90 percent accuracy for the methods run on digits"),
-        ("training", "Accuracy, CKB and CKW against the epoch on both tasks of digits"),
-    ):
-        found[f"figure {name}"] = partial(make, name, "digits", name, alt, lambda *_: True, {})
     return found
 
 
