@@ -53,10 +53,3 @@ def test_an_ablation_is_shown_when_every_method_was_run_on_every_task(tool, tmp_
     # The text is the same whether it is drawn or only compared.
     assert tool.parts(results=tmp_path, images=tmp_path)["figure ablation digits"]() == shown
     assert "0 of 480 runs" in parts["figure ablation office10-features"]()
-
-
-def test_pictures_that_the_page_shows_are_there():
-    page = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
-    names = [part.split("\n")[0] for part in page.split("```{image} ")[1:]]
-    assert len(names) >= 12
-    assert [name for name in names if not (ROOT / "docs" / name).is_file()] == []
