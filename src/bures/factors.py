@@ -30,7 +30,6 @@ __all__ = [
     "UnconditionalFactor",
     "bind_label_kernel",
     "check_eps",
-    "invert_lower_",
     "label_noise",
     "resolve_eps",
 ]
@@ -95,59 +94,64 @@ class UnconditionalFactor:
 
 @dataclass(frozen=True)
 class LowRankFactor:
-    """Hard classes: B and its factor are the identity less a matrix of rank K.
+    r"""Hard classes: beside the K unit vectors of the classes, B and its factor are the identity.
 
-    With F = sqrt(contrast) H D Y (n, K), centring included: q is orthogonal to F, so H and the factor of B are one
-    projection of rank K + 1. All matrices are float64; the products are rounded once, at their use.
+    In the basis of the unit vectors G_Y is the diagonal matrix of contrast times frequency, centred, so that H B H is
+    known in closed form (`_class_factor`). All matrices are float64; the products are rounded once, at their use.
     """
 
     weights: Tensor
-    right: Tensor  # [q, F]
-    left: Tensor  # right times a core, so that C^T H = I - left right^T
-    residual: Tensor  # right times another, so that H B H = I - residual right^T
+    units: Tensor  # orthonormal (n, K): the members of each class
+    excess: Tensor  # C^T H = I + units excess units^T
 
     @classmethod
     def build(cls, weights: Tensor, membership: Tensor, contrast: Tensor, eps: Tensor) -> LowRankFactor:
-        """Label side of O(n K^2), in float64."""
+        """Label side of O(n K), in float64."""
         frequency = weights @ membership
-        q = weights.sqrt()[:, None]
-        features = (membership - frequency) * (contrast.sqrt() * q)
-        eye = torch.eye(len(frequency), dtype=frequency.dtype, device=frequency.device)
-        regularised = contrast * (torch.diag(frequency) - torch.outer(frequency, frequency)) + eps * eye
-        lower = torch.linalg.cholesky_ex(regularised)[0]
-        inverse = torch.linalg.solve_triangular(lower, eye, upper=False)
-        # With L L^T = F^T F + eps I, a factor of B is I - F L^-T (L + sqrt(eps) I)^-1 F^T: multiply out.
-        root = torch.linalg.solve_triangular((lower + eps.sqrt() * eye).T, inverse, upper=True)
-        return cls(
-            weights,
-            torch.cat([q, features], dim=1),
-            torch.cat([q, features @ root], dim=1),
-            torch.cat([q, features @ (inverse.T @ inverse)], dim=1),
-        )
+        units = membership * weights.sqrt()[:, None] * torch.where(frequency > 0, frequency.rsqrt(), 0.0)
+        factor = _class_factor(frequency, contrast, eps)
+        return cls(weights, units, factor - torch.eye(len(frequency), dtype=factor.dtype, device=factor.device))
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
         """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
-        q = self.weights.sqrt()[:, None]
-        outer = (-q * self.residual).to(dtype) @ (q * self.right).to(dtype).T
+        scaled = self.weights.sqrt()[:, None] * self.units
+        excess = self.excess + self.excess.T + self.excess.T @ self.excess
+        outer = (scaled @ excess).to(dtype) @ scaled.to(dtype).T
         outer.diagonal().add_(self.weights.to(dtype))
         return outer
 
     def apply(self, block: Tensor) -> Tensor:
         """The product of C^T H D with a block (..., n, k)."""
-        left, right = self.left.to(block.dtype), self.right.to(block.dtype)
+        units, excess = self.units.to(block.dtype), self.excess.to(block.dtype)
         scaled = self.weights.sqrt().to(block.dtype)[:, None] * block
         if block.ndim > 2:
-            return scaled - left @ (right.T @ scaled)
-        return scaled.addmm(left, right.T @ scaled, alpha=-1)  # one matrix less in memory
+            return scaled + units @ (excess @ (units.T @ scaled))
+        return scaled.addmm(units, excess @ (units.T @ scaled))  # one matrix less in memory
 
     def adjoint(self, block: Tensor) -> Tensor:
         """The product of D H C with a block (n, k)."""
-        centred = block.addmm(self.right.to(block.dtype), self.left.to(block.dtype).T @ block, alpha=-1)
+        units, excess = self.units.to(block.dtype), self.excess.to(block.dtype)
+        centred = block.addmm(units, excess.T @ (units.T @ block))
         return centred.mul_(self.weights.sqrt().to(block.dtype)[:, None])
 
     def rounded(self, dtype: torch.dtype) -> LowRankFactor:
         """The factor itself, which is small."""
         return self
+
+
+def _class_factor(frequency: Tensor, contrast: Tensor | float, eps: Tensor | float) -> Tensor:
+    r"""The product C^T H (K, K) of hard classes, on the unit vectors of the classes.
+
+    There :math:`G_Y = P F P` with :math:`F` the diagonal matrix of contrast times frequency and
+    :math:`P = I - r r^\top`, :math:`r` the roots of the frequencies. The inverse of :math:`P (F + \varepsilon I) P` on
+    its range is :math:`A (I - t t^\top) A` with :math:`A = (F + \varepsilon I)^{-1/2}` and :math:`t` the direction of
+    :math:`A r`.
+    """
+    inverse_root = (contrast * frequency + eps).rsqrt()
+    t = inverse_root * frequency.sqrt()
+    t = t / torch.linalg.vector_norm(t)
+    factor = torch.diag(inverse_root) - torch.outer(t, t * inverse_root)
+    return factor * eps**0.5
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,7 @@ class CholeskyFactor:
                 f"the label kernel of {argument} is not positive semi-definite (smallest eigenvalue {smallest:.3g} "
                 f"at eps={float(eps):.3g}); pass another label_kernel"
             )
-        product, q = invert_lower_(lower).mul_(eps.sqrt()), q.to(dtype)
+        product, q = _invert_lower_(lower).mul_(eps.sqrt()), q.to(dtype)
         return cls(_subtract_outer_(product, product @ q, q).mul_(q))
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
@@ -202,7 +206,7 @@ class CholeskyFactor:
         return CholeskyFactor(self.product.to(dtype))
 
 
-def invert_lower_(lower: Tensor) -> Tensor:
+def _invert_lower_(lower: Tensor) -> Tensor:
     """Invert a lower triangular matrix (..., n, n): on the CPU in its own memory, and by halves, to skip the zeros."""
     n = lower.shape[-1]
     if n <= SMALL_TRIANGLE or lower.is_cuda:
@@ -210,7 +214,7 @@ def invert_lower_(lower: Tensor) -> Tensor:
         inverse: Tensor = torch.linalg.solve_triangular(lower, eye, upper=False)
         return inverse if lower.is_cuda else lower.copy_(inverse)
     half = n // 2
-    first, last = invert_lower_(lower[..., :half, :half]), invert_lower_(lower[..., half:, half:])
+    first, last = _invert_lower_(lower[..., :half, :half]), _invert_lower_(lower[..., half:, half:])
     below = lower[..., half:, :half]
     below.copy_(last @ (below @ first)).neg_()
     return lower

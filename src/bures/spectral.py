@@ -57,6 +57,9 @@ TINY = torch.finfo(torch.float64).tiny
 SMALL = 96
 """Matrices of smaller sides are decomposed at once, in float64: their time is that of the calls."""
 
+SMALL_REST = 64
+"""A rest of so few directions is decomposed at once, in float64, where the matrix itself is in float32."""
+
 RESOLVED = {torch.float32: 1e-2, torch.float64: 3e-5}
 """Singular values above this share of the largest are taken from a Gram matrix of that dtype.
 
@@ -163,12 +166,17 @@ def _norm_and_polar(matrix: Tensor, method: str, *, overwrite: bool = False) -> 
     if method == "low-rank":
         return _low_rank(matrix)[:2]
     if method == "gram" and matrix.shape[-2] >= matrix.shape[-1]:
-        s, v = _gram_eigh(exact := matrix.double())
-        floor = GRAM_RESOLUTION * s[..., -1:] + TINY
-        u = exact @ v / torch.maximum(s, floor).unsqueeze(-2)
-        return s.sum(dim=-1).to(matrix.dtype), (u @ v.mT).to(matrix.dtype)
+        return _gram_norm_and_polar(matrix)
     u, s, vh = _thin_svd(matrix, method)
     return s.sum(dim=-1), u * _not_structural_zero(s) @ vh
+
+
+def _gram_norm_and_polar(matrix: Tensor, floor: float = TINY) -> tuple[Tensor, Tensor]:
+    """Norm and polar factor of a tall matrix (..., m, n), less of it for singular values below the floor."""
+    exact = matrix.double()
+    s, v = _gram_eigh(exact)
+    u = exact @ (v / (GRAM_RESOLUTION * s[..., -1:]).clamp_min(floor).maximum(s).unsqueeze(-2))
+    return s.sum(dim=-1).to(matrix.dtype), (u @ v.mT).to(matrix.dtype)
 
 
 def _gram_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,6 +205,9 @@ def _deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
             return norm, polar
         rest = columns[:, :unresolved] - u @ (u.mT @ columns[:, :unresolved])
         del columns, u, v
+        if unresolved <= SMALL_REST:
+            own_norm, own = _gram_norm_and_polar(rest, floor)
+            return norm + own_norm, polar.addmm_(own, turned[:, :unresolved].mT)
         s, v = _gram_eigh(rest)
         turned = turned[:, :unresolved] @ v
     return norm + s.sum(), torch.zeros_like(matrix) if polar is None else polar
