@@ -266,12 +266,10 @@ class LabelKernel:
         if self.kernel == "linear":
             return other @ own.T
         assert self.bandwidth is not None
-        power = 2 if self.kernel == "gaussian" else 1
-        distances = _direct_distances(other, own, power)
-        if power == 2:
-            distances = distances.mul_(distances)
         # In place: these matrices are large, and fresh memory costs more than the arithmetic.
-        return distances.div_(self.bandwidth if power == 2 else self.bandwidth.sqrt()).neg_().exp_()
+        if self.kernel == "gaussian":
+            return _squared_distances(other, own).div_(self.bandwidth).neg_().exp_()
+        return _direct_distances(other, own, 1).div_(self.bandwidth.sqrt()).neg_().exp_()
 
 
 def bind_label_kernel(
@@ -329,6 +327,20 @@ def _label_sigma2(labels: Labels, weights: Tensor, bandwidth: Bandwidth, power: 
 def label_noise(resolution: float) -> float:
     """Differences of labels up to this share of the largest label are rounding, for labels of this relative spacing."""
     return 2 * max(resolution, torch.finfo(torch.float64).eps)
+
+
+def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
+    """Squared Euclidean distances of labels (k, c) and (n, c) in float64.
+
+    Rows that almost agree are moved to their mean without rounding, so that matrix products tell them apart.
+    """
+    if x.is_cuda:
+        distances = _direct_distances(x, y, 2)
+        return distances.mul_(distances)
+    mean = y.mean(dim=0)
+    x, y = x - mean, y - mean
+    of_x, of_y = x.square().sum(dim=1), y.square().sum(dim=1)
+    return (x @ y.T).mul_(-2).add_(of_x[:, None]).add_(of_y).clamp_min_(0)
 
 
 def _direct_distances(x: Tensor, y: Tensor, p: int) -> Tensor:

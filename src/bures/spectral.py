@@ -60,6 +60,14 @@ SMALL = 96
 SMALL_REST = 64
 """A rest of so few directions is decomposed at once, in float64, where the matrix itself is in float32."""
 
+SMALL_STEEP = 160
+"""Up to this side a matrix of steep spectrum is: it would take as long by parts."""
+
+LEVELLED = 8
+"""One direction in so many is looked at for being levelled."""
+
+LEVEL_ERROR = 3e-4
+
 RESOLVED = {torch.float32: 1e-2, torch.float64: 3e-5}
 """Singular values above this share of the largest are taken from a Gram matrix of that dtype.
 
@@ -172,25 +180,31 @@ def _norm_and_polar(matrix: Tensor, method: str, *, overwrite: bool = False) -> 
 
 
 def _gram_norm_and_polar(matrix: Tensor, floor: float = TINY) -> tuple[Tensor, Tensor]:
-    """Norm and polar factor of a tall matrix (..., m, n), less of it for singular values below the floor."""
+    """Norm and polar factor of a tall matrix (..., m, n); directions below the floor are left out of the factor."""
     exact = matrix.double()
-    s, v = _gram_eigh(exact)
-    u = exact @ (v / (GRAM_RESOLUTION * s[..., -1:]).clamp_min(floor).maximum(s).unsqueeze(-2))
-    return s.sum(dim=-1).to(matrix.dtype), (u @ v.mT).to(matrix.dtype)
+    s, v = _eigh_of_gram(exact.mT @ exact)
+    inverse = torch.where(s > floor, 1 / s.maximum(GRAM_RESOLUTION * s[..., -1:] + TINY), 0.0)
+    return s.sum(dim=-1).to(matrix.dtype), (exact @ (v * inverse.unsqueeze(-2)) @ v.mT).to(matrix.dtype)
 
 
-def _gram_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+def _eigh_of_gram(gram: Tensor) -> tuple[Tensor, Tensor]:
     """Singular values, from the smallest, and right singular vectors, as far as the Gram matrix resolves them."""
-    values, v = _converging(torch.linalg.eigh, matrix.mT @ matrix)
+    values, v = _converging(torch.linalg.eigh, gram)
     return values.clamp_min(0).sqrt(), v
 
 
 def _deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
     """Norm and polar factor of a tall matrix (m, n) from Gram matrices in its dtype."""
-    s, v = _gram_eigh(matrix)
+    norm, polar = matrix.new_zeros(()), None
+    gram = matrix.mT @ matrix
+    if _is_steep(gram):
+        if matrix.shape[1] <= SMALL_STEEP:
+            return _gram_norm_and_polar(matrix)
+        norm, matrix, gram = _level(matrix, gram)
+    s, v = _eigh_of_gram(gram)
+    del gram
     # Singular values up to here are rounding. Nothing below divides by a square, so what is half lost in it may pass.
     floor = _cut(s) * float(s[-1]) / 4
-    norm, polar = s.new_zeros(()), None
     rest, turned = matrix, v  # rest is matrix @ basis for an orthonormal basis, and turned is basis @ v
     while float(s[-1]) > floor:
         columns = rest @ v
@@ -206,11 +220,48 @@ def _deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
         rest = columns[:, :unresolved] - u @ (u.mT @ columns[:, :unresolved])
         del columns, u, v
         if unresolved <= SMALL_REST:
-            own_norm, own = _gram_norm_and_polar(rest, floor)
-            return norm + own_norm, polar.addmm_(own, turned[:, :unresolved].mT)
-        s, v = _gram_eigh(rest)
+            norm_of_rest, own = _gram_norm_and_polar(rest, floor)
+            return norm + norm_of_rest, polar.addmm_(own, turned[:, :unresolved].mT)
+        s, v = _eigh_of_gram(rest.mT @ rest)
         turned = turned[:, :unresolved] @ v
     return norm + s.sum(), torch.zeros_like(matrix) if polar is None else polar
+
+
+def _is_steep(gram: Tensor) -> bool:
+    """Whether a few directions hold nearly all of a matrix, by the effective rank of its Gram matrix (n, n)."""
+    length = float(torch.linalg.vector_norm(gram))
+    directions = (float(gram.diagonal().sum()) / max(length, torch.finfo(gram.dtype).tiny)) ** 2
+    return directions <= min(len(gram) / 24, 8)
+
+
+def _level(matrix: Tensor, gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Lower the leading singular values of a matrix (m, n) to one level, which leaves its polar factor as it is.
+
+    Else the first Gram matrix would resolve these few alone, at the cost of a whole decomposition. They are found by
+    subspace iteration. With :math:`M^\top u = s v` and :math:`M v = s u + r`, lowering s to a level turns the polar
+    factor by at most :math:`\|r\|` over the level, so the level is the lowest for which this is small.
+
+    Returns what was taken from the norm, the new matrix and its Gram matrix.
+    """
+    n, k = len(gram), len(gram) // LEVELLED
+    q = torch.linalg.qr(gram @ _sketch(n, k, gram.dtype, gram.device))[0]
+    image = gram @ q
+    lowest, highest = torch.aminmax(torch.linalg.eigvalsh(q.mT @ image))
+    unchanged = gram.new_zeros(()), matrix, gram
+    if float(lowest) > RESOLVED[gram.dtype] ** 2 * float(highest):  # the first Gram matrix will resolve more than this
+        return unchanged
+    left = torch.linalg.qr(matrix @ torch.linalg.qr(image)[0])[0]
+    right = (matrix.mT @ left).double()
+    s, w = _eigh_of_gram(right.mT @ right)
+    u, v = left @ w.to(matrix.dtype), (right @ (w / (s + TINY))).to(matrix.dtype)
+    residuals = torch.linalg.vector_norm(torch.addcmul(matrix @ v, u, s.to(matrix.dtype), value=-1), dim=0)
+    largest = residuals.flip(0).cummax(0).values.flip(0)  # among the direction and those above it
+    known = int(torch.count_nonzero(largest <= LEVEL_ERROR * s))
+    if known < 2:
+        return unchanged
+    excess = (s[-known:] - s[-known]).to(matrix.dtype)
+    matrix = torch.addmm(matrix, u[:, -known:] * excess, v[:, -known:].mT, alpha=-1)
+    return excess.sum(), matrix, matrix.mT @ matrix
 
 
 def _low_rank(matrix: Tensor) -> tuple[Tensor, Tensor, float]:

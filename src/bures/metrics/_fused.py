@@ -105,19 +105,25 @@ def _block_by_block(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bo
     assert not isinstance(problem.factors, Tensor)
     assert problem.weights is not None
     make_s, make_t = problem.factors
-    factor_s, factor_t = make_s().rounded(dtype), make_t()
+    factor_s, factor_t = make_s(), make_t()
     x, scale = pool(xs, xt)
     norms = torch.linalg.vector_norm(x, dim=1).square_()
     samples, squares = x.tensor_split((n,)), norms.tensor_split((n,))
     means, part = mean_squared_distances(samples, squares, problem.weights)
     widths = widths_of_blocks(problem.bandwidth, means, norms, x.shape[1], scale, part)
     rates = gradient_rates(widths, scale)
-    between = _squared_distances(samples[1], squares[1], samples[0], squares[0]).mul_(-1 / widths[2]).expm1_()
-    # In float32 the first product would add most of the noise that small directions see.
-    left = factor_t.apply(between if method == "low-rank" else between.double()).to(dtype)
-    factor_t = factor_t.rounded(dtype)
-    cross = factor_s.apply(left.T).T
+    # Small directions of the matrix under the norm see the noise of all that is before them, which float64 keeps low.
+    # Distances of more features than there are samples are left in float32: directions are seldom small then.
+    exact = dtype if method == "low-rank" else torch.float64
+    inputs = (samples[1], squares[1], samples[0], squares[0])
+    if x.shape[1] <= len(x):
+        inputs = tuple(part.to(exact) for part in inputs)
+    between = _squared_distances(*inputs).mul_(-1 / widths[2]).expm1_()
+    del inputs
+    left = factor_t.apply(between.to(exact))
+    cross = factor_s.apply(left.T).T.to(dtype)
     del left
+    between, factor_s, factor_t = between.to(dtype), factor_s.rounded(dtype), factor_t.rounded(dtype)
     gradient = None
     if wanted:
         norm, polar = norm_and_polar_factor(cross, method)
