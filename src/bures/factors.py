@@ -14,7 +14,7 @@ factor of low rank, other labels a Cholesky factor of the whole.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,9 +24,11 @@ from bures.kernels import Bandwidth, Kernel, evaluate_callable, median, upper_tr
 from bures.labels import Labels
 
 __all__ = [
+    "DOUBLE",
     "LABEL_BANDWIDTH_RULES",
     "Factor",
     "LabelKernel",
+    "Precision",
     "UnconditionalFactor",
     "bind_label_kernel",
     "check_eps",
@@ -47,6 +49,21 @@ gives at ten classes.
 SMALLEST_EPS = 1e-12
 
 SMALL_TRIANGLE = 128  # below, one call costs less than the arithmetic it saves
+
+
+class Precision(NamedTuple):
+    """The dtypes of a Cholesky factor.
+
+    A decomposition in float32 loses the condition number of the label kernel, 1 / eps, of its digits. It does so as a
+    factor close to one: what is small in the features' kernel stays as exact as it was, if the product, which takes
+    the constant out of that kernel, is float64.
+    """
+
+    decomposition: torch.dtype
+    product: torch.dtype
+
+
+DOUBLE = Precision(torch.float64, torch.float64)
 
 
 class Factor(Protocol):
@@ -124,9 +141,10 @@ class LowRankFactor:
         """The product of C^T H D with a block (..., n, k)."""
         units, excess = self.units.to(block.dtype), self.excess.to(block.dtype)
         scaled = self.weights.sqrt().to(block.dtype)[:, None] * block
-        if block.ndim > 2:
-            return scaled + units @ (excess @ (units.T @ scaled))
-        return scaled.addmm(units, excess @ (units.T @ scaled))  # one matrix less in memory
+        inner = excess @ (units.T @ scaled)
+        if block.ndim > 2 or is_transformed():
+            return scaled + units @ inner
+        return scaled.addmm_(units, inner)  # two matrices less in memory
 
     def adjoint(self, block: Tensor) -> Tensor:
         """The product of D H C with a block (n, k)."""
@@ -156,19 +174,15 @@ def _class_factor(frequency: Tensor, contrast: Tensor | float, eps: Tensor | flo
 
 @dataclass(frozen=True)
 class CholeskyFactor:
-    """Any label kernel: C = sqrt(eps) L^-T with L L^T = G_Y + eps I.
-
-    The product C^T H D is formed in float64 and rounded once at its use: a triangular solve in float32 would lose the
-    condition number of L.
-    """
+    """Any label kernel: C = sqrt(eps) L^-T with L L^T = G_Y + eps I, and the product C^T H D."""
 
     product: Tensor
 
     @classmethod
     def build(
-        cls, weights: Tensor, gram: Tensor, eps: Tensor, dtype: torch.dtype = torch.float64, *, argument: str
+        cls, weights: Tensor, gram: Tensor, eps: Tensor, precision: Precision = DOUBLE, *, argument: str
     ) -> CholeskyFactor:
-        """Label side of O(n^3); the Gram matrix, in float64, is overwritten, and decomposed in ``dtype``."""
+        """Label side of O(n^3); the Gram matrix, in float64, is overwritten."""
         q = weights.sqrt()
         if is_transformed():  # then any of the three may be a batch of itself: so that the Gram matrix is, too
             gram = gram + 0 * (q + eps)
@@ -178,14 +192,14 @@ class CholeskyFactor:
         v = v - (v @ q / 2) * q
         _subtract_outer_(_subtract_outer_(regularised, q, v), v, q)
         regularised.diagonal().add_(eps)
-        lower, info = torch.linalg.cholesky_ex(regularised.to(dtype))
+        lower, info = torch.linalg.cholesky_ex(regularised.to(precision.decomposition))
         if checks_values() and int(info) != 0:
             smallest = float(torch.linalg.eigvalsh(regularised)[0] - eps)
             raise ValueError(
                 f"the label kernel of {argument} is not positive semi-definite (smallest eigenvalue {smallest:.3g} "
                 f"at eps={float(eps):.3g}); pass another label_kernel"
             )
-        product, q = _invert_lower_(lower).mul_(eps.sqrt()), q.to(dtype)
+        product, q = _invert_lower_(lower).to(precision.product).mul_(eps.sqrt()), q.to(precision.product)
         return cls(_subtract_outer_(product, product @ q, q).mul_(q))
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
@@ -242,18 +256,15 @@ class LabelKernel:
     argument: str
     numpy_callable: bool
 
-    def factor(self, eps: Tensor, dtype: torch.dtype = torch.float64) -> Factor:
-        """B and its factor; hard classes under a named kernel take the low-rank path, unless their rank is not low.
-
-        A Cholesky factor of less than float64 loses the condition number of the label kernel, 1 / eps, of its digits.
-        """
+    def factor(self, eps: Tensor, precision: Precision = DOUBLE) -> Factor:
+        """B and its factor; hard classes under a named kernel take the low-rank path, unless their rank is not low."""
         few_classes = self.labels.n_classes is not None and self.labels.n_classes <= len(self.labels)
         if self.labels.kind == "hard" and self.contrast is not None and few_classes:
             return LowRankFactor.build(self.weights, self.labels.membership(), self.contrast, eps)
         gram = self.gram()
         if callable(self.kernel):  # what it returned is the caller's
             gram = gram.clone()
-        return CholeskyFactor.build(self.weights, gram, eps, dtype, argument=self.argument)
+        return CholeskyFactor.build(self.weights, gram, eps, precision, argument=self.argument)
 
     def gram(self, rows: Tensor | None = None) -> Tensor:
         """Kernel values (k, n) between ``rows`` (by default the labels themselves) and the labels, in float64."""

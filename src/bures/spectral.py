@@ -184,7 +184,7 @@ def _gram_norm_and_polar(matrix: Tensor, floor: float = TINY) -> tuple[Tensor, T
     exact = matrix.double()
     s, v = _eigh_of_gram(exact.mT @ exact)
     inverse = torch.where(s > floor, 1 / s.maximum(GRAM_RESOLUTION * s[..., -1:] + TINY), 0.0)
-    return s.sum(dim=-1).to(matrix.dtype), (exact @ (v * inverse.unsqueeze(-2)) @ v.mT).to(matrix.dtype)
+    return s.sum(dim=-1).to(matrix.dtype), (exact @ (v * inverse.unsqueeze(-2) @ v.mT)).to(matrix.dtype)
 
 
 def _eigh_of_gram(gram: Tensor) -> tuple[Tensor, Tensor]:

@@ -113,17 +113,17 @@ def _block_by_block(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bo
     widths = widths_of_blocks(problem.bandwidth, means, norms, x.shape[1], scale, part)
     rates = gradient_rates(widths, scale)
     # Small directions of the matrix under the norm see the noise of all that is before them, which float64 keeps low.
-    # Distances of more features than there are samples are left in float32: directions are seldom small then.
+    # Distances in many features are left in float32: their products cost the most, and directions are seldom small.
     exact = dtype if method == "low-rank" else torch.float64
-    inputs = (samples[1], squares[1], samples[0], squares[0])
-    if x.shape[1] <= len(x):
-        inputs = tuple(part.to(exact) for part in inputs)
-    between = _squared_distances(*inputs).mul_(-1 / widths[2]).expm1_()
-    del inputs
+    of_distances = exact if x.shape[1] <= n else dtype
+    (source, target), (square_s, square_t) = ([part.to(of_distances) for part in pair] for pair in (samples, squares))
+    between = _squared_distances(target, square_t, source, square_s).mul_(-1 / widths[2]).expm1_()
+    del source, target
     left = factor_t.apply(between.to(exact))
+    between, factor_t = between.to(dtype), factor_t.rounded(dtype)
     cross = factor_s.apply(left.T).T.to(dtype)
     del left
-    between, factor_s, factor_t = between.to(dtype), factor_s.rounded(dtype), factor_t.rounded(dtype)
+    factor_s = factor_s.rounded(dtype)
     gradient = None
     if wanted:
         norm, polar = norm_and_polar_factor(cross, method)
@@ -158,17 +158,22 @@ def _block_by_block(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bo
 
 
 def _own_squared_distances(a: Tensor, squares: Tensor) -> Tensor:
-    """Squared distances within a sample; the quarter that symmetry gives is not computed where it is large."""
+    """Squared distances within a sample."""
+    distances = squares.unsqueeze(1) + squares
+    _subtract_own_products_(distances, a)
+    return distances.clamp_min_(0).fill_diagonal_(0)
+
+
+def _subtract_own_products_(distances: Tensor, a: Tensor) -> None:
+    """Subtract twice the inner products of a sample, by halves, to use their symmetry where that saves something."""
     half = len(a) // 2
     if half < SMALL:
-        return _squared_distances(a, squares, a, squares).fill_diagonal_(0)
-    distances = squares.unsqueeze(1) + squares
-    first, last = a[:half], a[half:]
-    distances[:half, :half].addmm_(first, first.T, alpha=-2)
-    distances[half:, half:].addmm_(last, last.T, alpha=-2)
-    distances[half:, :half].addmm_(last, first.T, alpha=-2)
+        distances.addmm_(a, a.T, alpha=-2)
+        return
+    _subtract_own_products_(distances[:half, :half], a[:half])
+    _subtract_own_products_(distances[half:, half:], a[half:])
+    distances[half:, :half].addmm_(a[half:], a[:half].T, alpha=-2)
     distances[:half, half:] = distances[half:, :half].T
-    return distances.clamp_min_(0).fill_diagonal_(0)
 
 
 def _squared_distances(a: Tensor, square_a: Tensor, b: Tensor, square_b: Tensor) -> Tensor:
@@ -183,7 +188,7 @@ def _paired(xs: Tensor, xt: Tensor, product: Tensor, problem: FusedProblem, grad
     n, dtype = xs.shape[0], xs.dtype
     x, scale = pool(xs, xt)
     source, target = x[:n], x[n:]
-    norms = torch.linalg.vector_norm(x, dim=1).square_()
+    norms: Tensor = torch.linalg.vector_norm(x, dim=1).square_()
     kernel = norms.unsqueeze(1) + norms
     blocks = kernel[:n, :n], kernel[n:, n:], kernel[n:, :n]
     within, between = kernel.as_strided((2, n, n), (n * (2 * n + 1), 2 * n, 1)), blocks[2]

@@ -1,8 +1,8 @@
-r"""CKB of two small batches of equal size on the CPU, as training calls it: few operations, each for both domains.
+r"""CKB of two small batches of equal size on the CPU, as training calls it: few operations.
 
-With forty samples an operation costs more in its call than in its arithmetic. So labels of both domains are one array
-(2, n, K), their Gram matrices and factors another (2, n, n), and hard classes are one-hot rows among them. Whatever is
-out of the ordinary (other options, other shapes, wrong values) is left to `bures.metrics._problem`, which also words
+With forty samples an operation costs more in its call than in its arithmetic. So factors are plain matrices here, which
+`bures.metrics._fused` takes as one array (2, n, n), and those of hard classes are written down. Whatever is out of the
+ordinary (other options, other shapes, wrong values) is left to `bures.metrics._problem`, which also words
 the errors.
 """
 
@@ -136,4 +136,5 @@ def _factor_of_rows(labels: Tensor, largest: float, eps: float) -> Tensor | None
         return None
     centring = torch.full((n, n), -math.sqrt(eps) / n, dtype=torch.float64)
     centring.diagonal().add_(math.sqrt(eps))
-    return torch.linalg.solve_triangular(lower, centring, upper=False)
+    product: Tensor = torch.linalg.solve_triangular(lower, centring, upper=False)
+    return product
