@@ -179,11 +179,13 @@ def _norm_and_polar(matrix: Tensor, method: str, *, overwrite: bool = False) -> 
     return s.sum(dim=-1), u * _not_structural_zero(s) @ vh
 
 
-def _gram_norm_and_polar(matrix: Tensor, floor: float = TINY) -> tuple[Tensor, Tensor]:
+def _gram_norm_and_polar(matrix: Tensor, floor: float = 0) -> tuple[Tensor, Tensor]:
     """Norm and polar factor of a tall matrix (..., m, n); directions below the floor are left out of the factor."""
     exact = matrix.double()
     s, v = _eigh_of_gram(exact.mT @ exact)
-    inverse = torch.where(s > floor, 1 / s.maximum(GRAM_RESOLUTION * s[..., -1:] + TINY), 0.0)
+    inverse = 1 / s.maximum(GRAM_RESOLUTION * s[..., -1:] + TINY)
+    if floor:
+        inverse *= s > floor
     return s.sum(dim=-1).to(matrix.dtype), (exact @ (v * inverse.unsqueeze(-2) @ v.mT)).to(matrix.dtype)
 
 

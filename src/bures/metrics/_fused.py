@@ -170,10 +170,10 @@ def _subtract_own_products_(distances: Tensor, a: Tensor) -> None:
     if half < SMALL:
         distances.addmm_(a, a.T, alpha=-2)
         return
-    _subtract_own_products_(distances[:half, :half], a[:half])
-    _subtract_own_products_(distances[half:, half:], a[half:])
-    distances[half:, :half].addmm_(a[half:], a[:half].T, alpha=-2)
-    distances[:half, half:] = distances[half:, :half].T
+    first, last = a.tensor_split((half,))
+    _subtract_own_products_(distances[:half, :half], first)
+    _subtract_own_products_(distances[half:, half:], last)
+    distances[:half, half:] = distances[half:, :half].addmm_(last, first.T, alpha=-2).T
 
 
 def _squared_distances(a: Tensor, square_a: Tensor, b: Tensor, square_b: Tensor) -> Tensor:
@@ -187,14 +187,14 @@ def _paired(xs: Tensor, xt: Tensor, product: Tensor, problem: FusedProblem, grad
     """
     n, dtype = xs.shape[0], xs.dtype
     x, scale = pool(xs, xt)
-    source, target = x[:n], x[n:]
-    norms: Tensor = torch.linalg.vector_norm(x, dim=1).square_()
-    kernel = norms.unsqueeze(1) + norms
+    source, target = x.tensor_split((n,))
+    kernel = x.new_zeros(2 * n, 2 * n)
     blocks = kernel[:n, :n], kernel[n:, n:], kernel[n:, :n]
     within, between = kernel.as_strided((2, n, n), (n * (2 * n + 1), 2 * n, 1)), blocks[2]
     kernel[:, :n].addmm_(x, source.T, alpha=-2)
     blocks[1].addmm_(target, target.T, alpha=-2)
-    kernel.clamp_min_(0).fill_diagonal_(0)
+    norms = kernel.diagonal() / -2  # rounded as the products are, so that equal samples are at no distance
+    kernel.add_(norms).add_(norms.unsqueeze(1)).clamp_min_(0).fill_diagonal_(0)
     (mean_s, _), (mean_ts, mean_t) = kernel.view(2, n, 2, n).mean(dim=(1, 3)).tolist()
     widths = widths_of_blocks(problem.bandwidth, (mean_s, mean_t, mean_ts), norms, x.shape[1], scale, part=0.5)
     for block, width in zip(blocks, widths, strict=True):
@@ -204,7 +204,7 @@ def _paired(xs: Tensor, xt: Tensor, product: Tensor, problem: FusedProblem, grad
     value = (within * outer).sum()
     cross = (product[1] @ between.double()).to(dtype) @ rounded[0].T
     if gradient is None:
-        return value - 2 * nuclear_norm(cross, problem.method)
+        return value.sub_(nuclear_norm(cross, problem.method), alpha=2)
     norm, polar = norm_and_polar_factor(cross, problem.method)
     kernel.add_(1)
     within.mul_(outer)
@@ -214,4 +214,4 @@ def _paired(xs: Tensor, xt: Tensor, product: Tensor, problem: FusedProblem, grad
     kernel[:n, n:].copy_(between.T)
     kernel.diagonal().sub_(kernel.sum(dim=1))
     torch.mm(kernel, x, out=gradient)
-    return value - 2 * norm
+    return value.sub_(norm, alpha=2)
