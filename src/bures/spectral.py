@@ -37,8 +37,9 @@ METHODS = ("auto", "svd", "gram", "deflation", "low-rank", "polar")
 ``"svd"``: a singular value decomposition in the dtype of the matrix. ``"gram"``: the eigendecomposition of the smaller
 Gram matrix in float64. Squaring costs half the digits, so singular values are good to 1e-8 of the largest: less than
 float64 has and more than float32 can hold. ``"deflation"``: eigendecompositions of Gram matrices in the dtype of the
-matrix. Each gives the directions it resolves well, these are projected out, and what is left is decomposed again: the
-accuracy of an SVD from products and the cheapest decomposition there is. ``"polar"``: the polar factor by matrix
+matrix. Each gives the directions it resolves well, these are projected out, and what is left is decomposed again: more
+accurate in small directions than an SVD, from products and the cheapest decomposition there is. Where a few directions
+hold nearly all of the matrix, their singular values are lowered first, which changes no gradient. ``"polar"``: the polar factor by matrix
 products in float64, to the resolution of ``"gram"``.
 
 ``"low-rank"`` is approximate: the leading quarter of the directions by a randomised range finder, the rest as if its
@@ -58,15 +59,16 @@ SMALL = 96
 """Matrices of smaller sides are decomposed at once, in float64: their time is that of the calls."""
 
 SMALL_REST = 64
-"""A rest of so few directions is decomposed at once, in float64, where the matrix itself is in float32."""
+"""What is left of a float32 matrix is decomposed at once, in float64, when it has no more directions than this."""
 
 SMALL_STEEP = 160
-"""Up to this side a matrix of steep spectrum is: it would take as long by parts."""
+"""A float32 matrix of steep spectrum is decomposed at once up to this side: by parts it would take as long."""
 
 LEVELLED = 8
-"""One direction in so many is looked at for being levelled."""
+"""One direction in so many is looked at for being levelled (`_level`)."""
 
 LEVEL_ERROR = 3e-4
+"""How far levelling may turn the polar factor of a float32 matrix."""
 
 RESOLVED = {torch.float32: 1e-2, torch.float64: 3e-5}
 """Singular values above this share of the largest are taken from a Gram matrix of that dtype.
@@ -198,8 +200,8 @@ def _eigh_of_gram(gram: Tensor) -> tuple[Tensor, Tensor]:
 def _deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
     """Norm and polar factor of a tall matrix (m, n) from Gram matrices in its dtype."""
     norm, polar = matrix.new_zeros(()), None
-    gram = matrix.mT @ matrix
-    if _is_steep(gram):
+    gram, is_single = matrix.mT @ matrix, matrix.dtype == torch.float32
+    if is_single and _is_steep(gram):
         if matrix.shape[1] <= SMALL_STEEP:
             return _gram_norm_and_polar(matrix)
         norm, matrix, gram = _level(matrix, gram)
@@ -221,7 +223,7 @@ def _deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
             return norm, polar
         rest = columns[:, :unresolved] - u @ (u.mT @ columns[:, :unresolved])
         del columns, u, v
-        if unresolved <= SMALL_REST:
+        if is_single and unresolved <= SMALL_REST:
             norm_of_rest, own = _gram_norm_and_polar(rest, floor)
             return norm + norm_of_rest, polar.addmm_(own, turned[:, :unresolved].mT)
         s, v = _eigh_of_gram(rest.mT @ rest)
@@ -233,7 +235,7 @@ def _is_steep(gram: Tensor) -> bool:
     """Whether a few directions hold nearly all of a matrix, by the effective rank of its Gram matrix (n, n)."""
     length = float(torch.linalg.vector_norm(gram))
     directions = (float(gram.diagonal().sum()) / max(length, torch.finfo(gram.dtype).tiny)) ** 2
-    return directions <= min(len(gram) / 24, 8)
+    return 0 < directions <= min(len(gram) / 24, 8)
 
 
 def _level(matrix: Tensor, gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -241,7 +243,8 @@ def _level(matrix: Tensor, gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Else the first Gram matrix would resolve these few alone, at the cost of a whole decomposition. They are found by
     subspace iteration. With :math:`M^\top u = s v` and :math:`M v = s u + r`, lowering s to a level turns the polar
-    factor by at most :math:`\|r\|` over the level, so the level is the lowest for which this is small.
+    factor by at most :math:`\|r\|` over the level, so they are lowered as far as this is small, and no further than to
+    the next singular value.
 
     Returns what was taken from the norm, the new matrix and its Gram matrix.
     """
@@ -259,9 +262,10 @@ def _level(matrix: Tensor, gram: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     residuals = torch.linalg.vector_norm(torch.addcmul(matrix @ v, u, s.to(matrix.dtype), value=-1), dim=0)
     largest = residuals.flip(0).cummax(0).values.flip(0)  # among the direction and those above it
     known = int(torch.count_nonzero(largest <= LEVEL_ERROR * s))
-    if known < 2:
+    if not known:
         return unchanged
-    excess = (s[-known:] - s[-known]).to(matrix.dtype)
+    level = max(float(s[max(k - known - 1, 0)]), float(largest[-known]) / LEVEL_ERROR)
+    excess = (s[-known:] - level).to(matrix.dtype)
     matrix = torch.addmm(matrix, u[:, -known:] * excess, v[:, -known:].mT, alpha=-1)
     return excess.sum(), matrix, matrix.mT @ matrix
 
@@ -276,9 +280,9 @@ def _low_rank(matrix: Tensor) -> tuple[Tensor, Tensor, float]:
     smaller = min(matrix.shape)
     rank = smaller // LOW_RANK
     # A round of subspace iteration turns the sketch to the leading directions; without it the rest is far from flat.
-    # Made orthonormal only at the end, it would lose in float32 what is below 5e-3 of the largest singular value.
-    q = torch.linalg.qr(matrix @ _sketch(matrix.shape[1], rank, matrix.dtype, matrix.device))[0]
-    q = torch.linalg.qr(matrix.mT @ q)[0]
+    # Made orthonormal only at the end, it would lose in float32 what is below 5e-3 of the largest singular value; as
+    # it is, 3e-4.
+    q = torch.linalg.qr(matrix.mT @ (matrix @ _sketch(matrix.shape[1], rank, matrix.dtype, matrix.device)))[0]
     q = torch.linalg.qr(matrix @ q)[0]
     projected = q.mT @ matrix
     norm, polar = _norm_and_polar(projected.mT, "polar" if matrix.is_cuda else "deflation")
