@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 import bures
-from bures.spectral import covariance_fidelity, nuclear_norm, nuclear_norm_error, product_nuclear_norm, psd_eigh
+from bures.deflation import is_steep, level_leading
+from bures.spectral import (
+    covariance_fidelity,
+    norm_and_polar_factor,
+    nuclear_norm,
+    nuclear_norm_error,
+    product_nuclear_norm,
+    psd_eigh,
+)
 
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 
@@ -99,6 +107,46 @@ def test_deflation_holds_small_directions_as_the_gram_matrix_in_float64_does(sha
     named = leaf.detach().clone().requires_grad_()
     nuclear_norm(named, "deflation").backward()
     assert torch.equal(named.grad, leaf.grad)
+
+
+def steep_spectrum(n):
+    """Six directions hold nearly all; the others fall over five decades."""
+    return np.concatenate([np.linspace(1, 0.5, 6), np.logspace(-1, -6, n - 6)])
+
+
+@pytest.mark.parametrize("shape", [(130, 130), (300, 300), (330, 260), (260, 330)], ids=str)
+def test_deflation_holds_small_directions_of_a_steep_spectrum(shape):
+    spectrum = steep_spectrum(min(shape))
+    matrix, u, v = matrix_of(spectrum, *shape)
+    norm, polar = norm_and_polar_factor(matrix.float(), "deflation")
+    assert norm.item() == pytest.approx(spectrum.sum(), rel=1e-6)
+    held = torch.as_tensor(spectrum > 1e-5)
+    off = (u.T @ polar.double() @ v)[held][:, held] - torch.eye(int(held.sum()), dtype=torch.float64)
+    assert float(off.abs().max()) < 5e-3
+
+
+def test_levelling_lowers_the_leading_singular_values_and_keeps_the_polar_factor():
+    spectrum = np.concatenate([np.linspace(1, 0.5, 6), np.logspace(-2, -6, 294)])
+    matrix, u, v = matrix_of(spectrum, 300, 300)
+    single = matrix.float()
+    gram = single.mT @ single
+    assert is_steep(gram)
+    taken, levelled, new_gram = level_leading(single, gram)
+    left, s, right = torch.linalg.svd(levelled.double())
+    assert float(s[0]) < 0.05
+    assert float(taken.sum() + s.sum()) == pytest.approx(spectrum.sum(), rel=1e-5)
+    torch.testing.assert_close(new_gram, levelled.mT @ levelled)
+    held = torch.as_tensor(spectrum > 1e-4)
+    diagonal = (u.T @ left @ right @ v).diagonal()[held]
+    assert float((diagonal - 1).abs().max()) < 1e-3
+
+
+def test_a_flat_spectrum_is_not_levelled():
+    matrix = matrix_of(np.linspace(1, 0.1, 200), 200, 200)[0].float()
+    gram = matrix.mT @ matrix
+    assert not is_steep(gram)
+    assert not is_steep(torch.zeros(200, 200))
+    assert level_leading(matrix, gram)[1] is matrix
 
 
 @both_dtypes

@@ -14,7 +14,7 @@ factor of low rank, other labels a Cholesky factor of the whole.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,13 +24,14 @@ from bures.kernels import Bandwidth, Kernel, evaluate_callable, median, upper_tr
 from bures.labels import Labels
 
 __all__ = [
+    "DOUBLE",
     "LABEL_BANDWIDTH_RULES",
     "Factor",
     "LabelKernel",
+    "Precision",
     "UnconditionalFactor",
     "bind_label_kernel",
     "check_eps",
-    "invert_lower_",
     "label_noise",
     "resolve_eps",
 ]
@@ -48,6 +49,21 @@ gives at ten classes.
 SMALLEST_EPS = 1e-12
 
 SMALL_TRIANGLE = 128  # below, one call costs less than the arithmetic it saves
+
+
+class Precision(NamedTuple):
+    """The dtypes of a Cholesky factor.
+
+    A decomposition in float32 loses the condition number of the label kernel, 1 / eps, of its digits. It does so as a
+    factor close to one: what is small in the features' kernel stays as exact as it was, if the product, which takes
+    the constant out of that kernel, is float64.
+    """
+
+    decomposition: torch.dtype
+    product: torch.dtype
+
+
+DOUBLE = Precision(torch.float64, torch.float64)
 
 
 class Factor(Protocol):
@@ -95,54 +111,45 @@ class UnconditionalFactor:
 
 @dataclass(frozen=True)
 class LowRankFactor:
-    """Hard classes: B and its factor are the identity less a matrix of rank K.
+    r"""Hard classes: beside the K unit vectors of the classes, B and its factor are the identity.
 
-    With F = sqrt(contrast) H D Y (n, K), centring included: q is orthogonal to F, so H and the factor of B are one
-    projection of rank K + 1. All matrices are float64; the products are rounded once, at their use.
+    In the basis of the unit vectors G_Y is the diagonal matrix of contrast times frequency, centred, so that H B H is
+    known in closed form (`_class_factor`). All matrices are float64; the products are rounded once, at their use.
     """
 
     weights: Tensor
-    right: Tensor  # [q, F]
-    left: Tensor  # right times a core, so that C^T H = I - left right^T
-    residual: Tensor  # right times another, so that H B H = I - residual right^T
+    units: Tensor  # orthonormal (n, K): the members of each class
+    excess: Tensor  # C^T H = I + units excess units^T
 
     @classmethod
     def build(cls, weights: Tensor, membership: Tensor, contrast: Tensor, eps: Tensor) -> LowRankFactor:
-        """Label side of O(n K^2), in float64."""
+        """Label side of O(n K), in float64."""
         frequency = weights @ membership
-        q = weights.sqrt()[:, None]
-        features = (membership - frequency) * (contrast.sqrt() * q)
-        eye = torch.eye(len(frequency), dtype=frequency.dtype, device=frequency.device)
-        regularised = contrast * (torch.diag(frequency) - torch.outer(frequency, frequency)) + eps * eye
-        lower = torch.linalg.cholesky_ex(regularised)[0]
-        inverse = torch.linalg.solve_triangular(lower, eye, upper=False)
-        # With L L^T = F^T F + eps I, a factor of B is I - F L^-T (L + sqrt(eps) I)^-1 F^T: multiply out.
-        root = torch.linalg.solve_triangular((lower + eps.sqrt() * eye).T, inverse, upper=True)
-        return cls(
-            weights,
-            torch.cat([q, features], dim=1),
-            torch.cat([q, features @ root], dim=1),
-            torch.cat([q, features @ (inverse.T @ inverse)], dim=1),
-        )
+        units = membership * weights.sqrt()[:, None] * torch.where(frequency > 0, frequency.rsqrt(), 0.0)
+        factor = _class_factor(frequency, contrast, eps)
+        return cls(weights, units, factor - torch.eye(len(frequency), dtype=factor.dtype, device=factor.device))
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
         """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
-        q = self.weights.sqrt()[:, None]
-        outer = (-q * self.residual).to(dtype) @ (q * self.right).to(dtype).T
+        scaled = self.weights.sqrt()[:, None] * self.units
+        excess = self.excess + self.excess.T + self.excess.T @ self.excess
+        outer = (scaled @ excess).to(dtype) @ scaled.to(dtype).T
         outer.diagonal().add_(self.weights.to(dtype))
         return outer
 
     def apply(self, block: Tensor) -> Tensor:
         """The product of C^T H D with a block (..., n, k)."""
-        left, right = self.left.to(block.dtype), self.right.to(block.dtype)
+        units, excess = self.units.to(block.dtype), self.excess.to(block.dtype)
         scaled = self.weights.sqrt().to(block.dtype)[:, None] * block
-        if block.ndim > 2:
-            return scaled - left @ (right.T @ scaled)
-        return scaled.addmm(left, right.T @ scaled, alpha=-1)  # one matrix less in memory
+        inner = excess @ (units.T @ scaled)
+        if block.ndim > 2 or is_transformed():
+            return scaled + units @ inner
+        return scaled.addmm_(units, inner)  # two matrices less in memory
 
     def adjoint(self, block: Tensor) -> Tensor:
         """The product of D H C with a block (n, k)."""
-        centred = block.addmm(self.right.to(block.dtype), self.left.to(block.dtype).T @ block, alpha=-1)
+        units, excess = self.units.to(block.dtype), self.excess.to(block.dtype)
+        centred = block.addmm(units, excess.T @ (units.T @ block))
         return centred.mul_(self.weights.sqrt().to(block.dtype)[:, None])
 
     def rounded(self, dtype: torch.dtype) -> LowRankFactor:
@@ -150,21 +157,32 @@ class LowRankFactor:
         return self
 
 
+def _class_factor(frequency: Tensor, contrast: Tensor | float, eps: Tensor | float) -> Tensor:
+    r"""The product C^T H (K, K) of hard classes, on the unit vectors of the classes.
+
+    There :math:`G_Y = P F P` with :math:`F` the diagonal matrix of contrast times frequency and
+    :math:`P = I - r r^\top`, :math:`r` the roots of the frequencies. The inverse of :math:`P (F + \varepsilon I) P` on
+    its range is :math:`A (I - t t^\top) A` with :math:`A = (F + \varepsilon I)^{-1/2}` and :math:`t` the direction of
+    :math:`A r`.
+    """
+    inverse_root = (contrast * frequency + eps).rsqrt()
+    t = inverse_root * frequency.sqrt()
+    t = t / torch.linalg.vector_norm(t)
+    factor = torch.diag(inverse_root) - torch.outer(t, t * inverse_root)
+    return factor * eps**0.5
+
+
 @dataclass(frozen=True)
 class CholeskyFactor:
-    """Any label kernel: C = sqrt(eps) L^-T with L L^T = G_Y + eps I.
-
-    The product C^T H D is formed in float64 and rounded once at its use: a triangular solve in float32 would lose the
-    condition number of L.
-    """
+    """Any label kernel: C = sqrt(eps) L^-T with L L^T = G_Y + eps I, and the product C^T H D."""
 
     product: Tensor
 
     @classmethod
     def build(
-        cls, weights: Tensor, gram: Tensor, eps: Tensor, dtype: torch.dtype = torch.float64, *, argument: str
+        cls, weights: Tensor, gram: Tensor, eps: Tensor, precision: Precision = DOUBLE, *, argument: str
     ) -> CholeskyFactor:
-        """Label side of O(n^3); the Gram matrix, in float64, is overwritten, and decomposed in ``dtype``."""
+        """Label side of O(n^3); the Gram matrix, in float64, is overwritten."""
         q = weights.sqrt()
         if is_transformed():  # then any of the three may be a batch of itself: so that the Gram matrix is, too
             gram = gram + 0 * (q + eps)
@@ -174,14 +192,14 @@ class CholeskyFactor:
         v = v - (v @ q / 2) * q
         _subtract_outer_(_subtract_outer_(regularised, q, v), v, q)
         regularised.diagonal().add_(eps)
-        lower, info = torch.linalg.cholesky_ex(regularised.to(dtype))
+        lower, info = torch.linalg.cholesky_ex(regularised.to(precision.decomposition))
         if checks_values() and int(info) != 0:
             smallest = float(torch.linalg.eigvalsh(regularised)[0] - eps)
             raise ValueError(
                 f"the label kernel of {argument} is not positive semi-definite (smallest eigenvalue {smallest:.3g} "
                 f"at eps={float(eps):.3g}); pass another label_kernel"
             )
-        product, q = invert_lower_(lower).mul_(eps.sqrt()), q.to(dtype)
+        product, q = _invert_lower_(lower).to(precision.product).mul_(eps.sqrt()), q.to(precision.product)
         return cls(_subtract_outer_(product, product @ q, q).mul_(q))
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
@@ -202,7 +220,7 @@ class CholeskyFactor:
         return CholeskyFactor(self.product.to(dtype))
 
 
-def invert_lower_(lower: Tensor) -> Tensor:
+def _invert_lower_(lower: Tensor) -> Tensor:
     """Invert a lower triangular matrix (..., n, n): on the CPU in its own memory, and by halves, to skip the zeros."""
     n = lower.shape[-1]
     if n <= SMALL_TRIANGLE or lower.is_cuda:
@@ -210,7 +228,7 @@ def invert_lower_(lower: Tensor) -> Tensor:
         inverse: Tensor = torch.linalg.solve_triangular(lower, eye, upper=False)
         return inverse if lower.is_cuda else lower.copy_(inverse)
     half = n // 2
-    first, last = invert_lower_(lower[..., :half, :half]), invert_lower_(lower[..., half:, half:])
+    first, last = _invert_lower_(lower[..., :half, :half]), _invert_lower_(lower[..., half:, half:])
     below = lower[..., half:, :half]
     below.copy_(last @ (below @ first)).neg_()
     return lower
@@ -238,18 +256,15 @@ class LabelKernel:
     argument: str
     numpy_callable: bool
 
-    def factor(self, eps: Tensor, dtype: torch.dtype = torch.float64) -> Factor:
-        """B and its factor; hard classes under a named kernel take the low-rank path, unless their rank is not low.
-
-        A Cholesky factor of less than float64 loses the condition number of the label kernel, 1 / eps, of its digits.
-        """
+    def factor(self, eps: Tensor, precision: Precision = DOUBLE) -> Factor:
+        """B and its factor; hard classes under a named kernel take the low-rank path, unless their rank is not low."""
         few_classes = self.labels.n_classes is not None and self.labels.n_classes <= len(self.labels)
         if self.labels.kind == "hard" and self.contrast is not None and few_classes:
             return LowRankFactor.build(self.weights, self.labels.membership(), self.contrast, eps)
         gram = self.gram()
         if callable(self.kernel):  # what it returned is the caller's
             gram = gram.clone()
-        return CholeskyFactor.build(self.weights, gram, eps, dtype, argument=self.argument)
+        return CholeskyFactor.build(self.weights, gram, eps, precision, argument=self.argument)
 
     def gram(self, rows: Tensor | None = None) -> Tensor:
         """Kernel values (k, n) between ``rows`` (by default the labels themselves) and the labels, in float64."""
@@ -323,6 +338,20 @@ def _label_sigma2(labels: Labels, weights: Tensor, bandwidth: Bandwidth, power: 
 def label_noise(resolution: float) -> float:
     """Differences of labels up to this share of the largest label are rounding, for labels of this relative spacing."""
     return 2 * max(resolution, torch.finfo(torch.float64).eps)
+
+
+def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
+    """Squared Euclidean distances of labels (k, c) and (n, c) in float64.
+
+    Rows that almost agree are moved to their mean without rounding, so that matrix products tell them apart.
+    """
+    if x.is_cuda:
+        distances = _direct_distances(x, y, 2)
+        return distances.mul_(distances)
+    mean = y.mean(dim=0)
+    x, y = x - mean, y - mean
+    of_x, of_y = x.square().sum(dim=1), y.square().sum(dim=1)
+    return (x @ y.T).mul_(-2).add_(of_x[:, None]).add_(of_y).clamp_min_(0)
 
 
 def _direct_distances(x: Tensor, y: Tensor, p: int) -> Tensor:

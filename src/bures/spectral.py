@@ -9,14 +9,20 @@ samples make more. There the norm has a kink, and what is returned is one of its
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bures.arrays import checks_values, is_transformed
+from bures.deflation import (
+    GRAM_RESOLUTION,
+    converging,
+    deflate,
+    gram_norm_and_polar,
+    rounding_share,
+    sketch,
+)
 from bures.polar import polar_factor
 
 __all__ = [
@@ -37,9 +43,10 @@ METHODS = ("auto", "svd", "gram", "deflation", "low-rank", "polar")
 ``"svd"``: a singular value decomposition in the dtype of the matrix. ``"gram"``: the eigendecomposition of the smaller
 Gram matrix in float64. Squaring costs half the digits, so singular values are good to 1e-8 of the largest: less than
 float64 has and more than float32 can hold. ``"deflation"``: eigendecompositions of Gram matrices in the dtype of the
-matrix. Each gives the directions it resolves well, these are projected out, and what is left is decomposed again: the
-accuracy of an SVD from products and the cheapest decomposition there is. ``"polar"``: the polar factor by matrix
-products in float64, to the resolution of ``"gram"``.
+matrix. Each gives the directions it resolves well, these are projected out, and what is left is decomposed again: more
+accurate in small directions than an SVD, from products and the cheapest decomposition there is. Where a few directions
+hold nearly all of the matrix, their singular values are lowered first, which changes no gradient. ``"polar"``: the
+polar factor by matrix products in float64, to the resolution of ``"gram"``.
 
 ``"low-rank"`` is approximate: the leading quarter of the directions by a randomised range finder, the rest as if its
 singular values were equal. `nuclear_norm_error` bounds the error of the value. That of the gradient has no bound; on
@@ -50,19 +57,8 @@ the features of the benchmarks it is tens of percent.
 directions. ``"deflation"`` and ``"low-rank"`` are for one matrix at a time: batches and compiled code take ``"gram"``.
 """
 
-GRAM_RESOLUTION = 1e-7  # relative; the left singular vectors of a Gram matrix have two digits here, and none at 1e-8
-
-TINY = torch.finfo(torch.float64).tiny
-
 SMALL = 96
 """Matrices of smaller sides are decomposed at once, in float64: their time is that of the calls."""
-
-RESOLVED = {torch.float32: 1e-2, torch.float64: 3e-5}
-"""Singular values above this share of the largest are taken from a Gram matrix of that dtype.
-
-Its rounding, eps times the largest eigenvalue, turns a direction of share x by about eps / x^2: 1e-3 for float32, and
-less in the mean. A smaller share saves decompositions and costs digits of the gradient.
-"""
 
 LOW_RANK = 4
 """One direction in so many is computed: with fewer, products with whole matrices take most of the time all the same."""
@@ -158,48 +154,14 @@ def _norm_and_polar(matrix: Tensor, method: str, *, overwrite: bool = False) -> 
         return (polar * matrix).sum(dim=(-2, -1)), polar
     if method == "deflation":
         wide = matrix.shape[-2] < matrix.shape[-1]
-        norm, polar = _deflate(matrix.mT if wide else matrix, overwrite=overwrite)
+        norm, polar = deflate(matrix.mT if wide else matrix, overwrite=overwrite)
         return norm, polar.mT if wide else polar
     if method == "low-rank":
         return _low_rank(matrix)[:2]
     if method == "gram" and matrix.shape[-2] >= matrix.shape[-1]:
-        s, v = _gram_eigh(exact := matrix.double())
-        floor = GRAM_RESOLUTION * s[..., -1:] + TINY
-        u = exact @ v / torch.maximum(s, floor).unsqueeze(-2)
-        return s.sum(dim=-1).to(matrix.dtype), (u @ v.mT).to(matrix.dtype)
+        return gram_norm_and_polar(matrix)
     u, s, vh = _thin_svd(matrix, method)
     return s.sum(dim=-1), u * _not_structural_zero(s) @ vh
-
-
-def _gram_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Singular values, from the smallest, and right singular vectors, as far as the Gram matrix resolves them."""
-    values, v = _converging(torch.linalg.eigh, matrix.mT @ matrix)
-    return values.clamp_min(0).sqrt(), v
-
-
-def _deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
-    """Norm and polar factor of a tall matrix (m, n) from Gram matrices in its dtype."""
-    s, v = _gram_eigh(matrix)
-    # Singular values up to here are rounding. Nothing below divides by a square, so what is half lost in it may pass.
-    floor = _cut(s) * float(s[-1]) / 4
-    norm, polar = s.new_zeros(()), None
-    rest, turned = matrix, v  # rest is matrix @ basis for an orthonormal basis, and turned is basis @ v
-    while float(s[-1]) > floor:
-        columns = rest @ v
-        unresolved = int(torch.searchsorted(s, RESOLVED[s.dtype] * s[-1]))
-        lengths = torch.linalg.vector_norm(columns[:, unresolved:], dim=0)
-        u = columns[:, unresolved:] / lengths.clamp_min(floor)
-        norm += lengths.sum()
-        if polar is None:
-            polar = matrix.zero_() if overwrite else torch.zeros_like(matrix)
-        polar.addmm_(u, turned[:, unresolved:].mT)
-        if not unresolved:
-            return norm, polar
-        rest = columns[:, :unresolved] - u @ (u.mT @ columns[:, :unresolved])
-        del columns, u, v
-        s, v = _gram_eigh(rest)
-        turned = turned[:, :unresolved] @ v
-    return norm + s.sum(), torch.zeros_like(matrix) if polar is None else polar
 
 
 def _low_rank(matrix: Tensor) -> tuple[Tensor, Tensor, float]:
@@ -212,9 +174,9 @@ def _low_rank(matrix: Tensor) -> tuple[Tensor, Tensor, float]:
     smaller = min(matrix.shape)
     rank = smaller // LOW_RANK
     # A round of subspace iteration turns the sketch to the leading directions; without it the rest is far from flat.
-    # Made orthonormal only at the end, it would lose in float32 what is below 5e-3 of the largest singular value.
-    q = torch.linalg.qr(matrix @ _sketch(matrix.shape[1], rank, matrix.dtype, matrix.device))[0]
-    q = torch.linalg.qr(matrix.mT @ q)[0]
+    # Made orthonormal only at the end, it would lose in float32 what is below 5e-3 of the largest singular value; as
+    # it is, 3e-4.
+    q = torch.linalg.qr(matrix.mT @ (matrix @ sketch(matrix.shape[1], rank, matrix.dtype, matrix.device)))[0]
     q = torch.linalg.qr(matrix @ q)[0]
     projected = q.mT @ matrix
     norm, polar = _norm_and_polar(projected.mT, "polar" if matrix.is_cuda else "deflation")
@@ -226,20 +188,12 @@ def _low_rank(matrix: Tensor) -> tuple[Tensor, Tensor, float]:
     return norm + FLATNESS * gap, rest.mul_(FLATNESS * gap / length**2).addmm_(q, polar.mT), gap
 
 
-@lru_cache(maxsize=4)
-def _sketch(n: int, rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Fixed directions (n, rank): the same matrix has the same norm at every call."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.inference_mode(False):  # kept for calls of every kind
-        return torch.randn(n, rank, generator=generator, dtype=dtype).to(device)
-
-
 def _singular_values(matrix: Tensor, method: str) -> Tensor:
     if method == "svd":
-        return _converging(lambda a: (torch.linalg.svdvals(a),), matrix)[0]
+        return converging(lambda a: (torch.linalg.svdvals(a),), matrix)[0]
     exact = matrix.double()
     gram = exact.mT @ exact if matrix.shape[-2] >= matrix.shape[-1] else exact @ exact.mT
-    (values,) = _converging(lambda a: (torch.linalg.eigvalsh(a),), gram)
+    (values,) = converging(lambda a: (torch.linalg.eigvalsh(a),), gram)
     return values.clamp_min(0).sqrt().to(matrix.dtype)
 
 
@@ -247,41 +201,22 @@ def _thin_svd(matrix: Tensor, method: str | None = None) -> tuple[Tensor, Tensor
     """U, S (from the largest) and V^T; columns of U or V that cannot be told from noise are zero."""
     method = method or ("gram" if matrix.dtype == torch.float32 else "svd")
     if method == "svd":
-        u, s, vh = _converging(lambda a: torch.linalg.svd(a, full_matrices=False), matrix)
+        u, s, vh = converging(lambda a: torch.linalg.svd(a, full_matrices=False), matrix)
         return u, s, vh
     if matrix.shape[-2] < matrix.shape[-1]:
         v, s, uh = _thin_svd(matrix.mT, method)
         return uh.mT, s, v.mT
     exact = matrix.double()
-    values, v = _converging(torch.linalg.eigh, exact.mT @ exact)
+    values, v = converging(torch.linalg.eigh, exact.mT @ exact)
     s, v = values.clamp_min(0).sqrt().flip(-1), v.flip(-1)
     inverse = torch.where(s > GRAM_RESOLUTION * s[..., :1], 1 / s, 0.0)
     u = exact @ v * inverse.unsqueeze(-2)
     return u.to(matrix.dtype), s.to(matrix.dtype), v.mT.to(matrix.dtype)
 
 
-def _converging(decompose: Callable[[Tensor], tuple[Tensor, ...]], matrix: Tensor) -> tuple[Tensor, ...]:
-    """Decompose a matrix; where the driver does not converge, once more in float64 on the CPU."""
-    if torch.compiler.is_compiling():
-        return decompose(matrix)
-    try:
-        return decompose(matrix)
-    except torch.linalg.LinAlgError:
-        return tuple(part.to(matrix) for part in decompose(matrix.double().cpu()))
-
-
 def _not_structural_zero(s: Tensor) -> Tensor:
-    """Mask (..., 1, k) of the singular values, sorted from the largest, that are not rounding of zero.
-
-    Small singular values carry gradient, so float32 cuts at its epsilon and lets some noise pass. float64 can afford
-    the usual factor of the matrix size.
-    """
-    return (s > _cut(s) * s[..., :1]).to(s.dtype).unsqueeze(-2)
-
-
-def _cut(s: Tensor) -> float:
-    eps = torch.finfo(s.dtype).eps
-    return max(eps, min(s.shape[-1] * eps, 1e-12))
+    """Mask (..., 1, k) of the singular values, sorted from the largest, that are not rounding of zero."""
+    return (s > rounding_share(s) * s[..., :1]).to(s.dtype).unsqueeze(-2)
 
 
 class _NoFurtherDerivative(torch.autograd.Function):

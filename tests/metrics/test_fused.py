@@ -92,6 +92,20 @@ def test_degenerate_features_give_what_the_general_path_gives(which, case, dtype
             torch.testing.assert_close(one, other, rtol=0, atol=share * float(other.abs().max()))
 
 
+@pytest.mark.parametrize("n", [12, 30])
+@pytest.mark.parametrize("classes", [2, 20])
+def test_missing_classes_and_more_classes_than_samples_give_what_the_general_path_gives(classes, n, monkeypatch):
+    """Two or twenty classes among the columns of twenty."""
+    z_s, y_s, z_t, p_t = batch(n, n, classes=20)
+    y_s = y_s % classes
+
+    def call():
+        return value_and_gradients(lambda: bures.CKBLoss()(z_s, y_s, z_t, p_t), z_s, z_t)
+
+    for one, other in zip(call(), general(call, monkeypatch), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize("options", [{"sample_weight_s": True}, {"prior": "uniform"}, {"eps": "auto"}], ids=str)
 def test_weights_and_priors_give_what_the_general_path_gives(options, monkeypatch):
     z_s, y_s, z_t, p_t = batch(n=30, m=22)

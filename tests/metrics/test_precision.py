@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, softmax
 
 import bures
+from bures.factors import _squared_distances
 
 DTYPES = [torch.float32, torch.float64]
 SELF_DISTANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -296,3 +297,33 @@ def test_explain_states_the_terms_of_the_distance():
         g_x = centring @ np.exp(-square_x / result.bandwidths[0]) @ centring
         g_y = centring @ np.exp(-square_y / square_y.mean()) @ centring
         assert trace == pytest.approx(1e-3 * np.trace(g_x @ np.linalg.inv(1e-3 * n * np.eye(n) + g_y)), rel=1e-9)
+
+
+def test_the_gradient_of_features_near_a_surface_has_three_digits_in_float32():
+    """Three dimensions in 48: the singular values under the norm fall over nine decades."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(300) % 3
+    mixing = torch.randn(3, 48, generator=generator)
+    latent = [scale * torch.randn(300, 3, generator=generator) + 2 * one_hot(y) for scale in (1.0, 1.2)]
+    z_s, z_t = (torch.relu(x @ mixing) for x in latent)
+    p_t = softmax(3 * one_hot(y) + torch.randn(300, 3, generator=generator), dim=1)
+
+    def gradient(dtype: torch.dtype) -> Tensor:
+        leaves = [z.to(dtype).requires_grad_() for z in (z_s, z_t)]
+        bures.CKBLoss()(leaves[0], y, leaves[1], p_t).backward()
+        return torch.cat([leaf.grad for leaf in leaves]).double()
+
+    exact = gradient(torch.float64)
+    assert float((gradient(torch.float32) - exact).norm() / exact.norm()) < 2e-3
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-7])
+def test_distances_of_labels_that_almost_agree_keep_their_digits(spread):
+    """Products of centred rows against differences in extended precision, as shares of the mean."""
+    rng = np.random.default_rng(0)
+    rows = softmax(spread * torch.as_tensor(rng.normal(size=(50, 6))), dim=1).float().double()
+    wide = rows.numpy().astype(np.longdouble)
+    exact = ((wide[:, None] - wide) ** 2).sum(axis=2)
+    assert exact.mean() > 0
+    error = np.abs(_squared_distances(rows, rows).numpy() - exact).max() / exact.mean()
+    assert float(error) < 1e-8

@@ -14,7 +14,6 @@ constants. A second derivative goes back to the general path, which is also the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,7 @@ from torch import Tensor
 from bures.arrays import checks_values, is_transformed
 from bures.factors import Factor
 from bures.kernels import Bandwidth, Kernel
+from bures.metrics._pooled import gradient_rates, mean_squared_distances, pool, widths_of_blocks
 from bures.spectral import SMALL, norm_and_polar_factor, nuclear_norm
 
 __all__ = ["FusedProblem", "can_fuse", "fused_squared_distance"]
@@ -34,7 +34,7 @@ __all__ = ["FusedProblem", "can_fuse", "fused_squared_distance"]
 class FusedProblem:
     """What the pass needs beside the samples; ``reference`` is the general path, as a function of the samples."""
 
-    weights: tuple[Tensor, Tensor] | None  # None: equal
+    weights: tuple[Tensor, Tensor] | None  # None: equal, and then the factors are an array
     factors: tuple[Callable[[], Factor], Callable[[], Factor]] | Tensor  # or both as an array C^T H D (2, n, n)
     bandwidth: Bandwidth
     method: str
@@ -91,23 +91,8 @@ def _value_and_gradient(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted
         return _block_by_block(xs, xt, problem, wanted=wanted)
     gradient = xs.new_empty(xs.shape[0] + xt.shape[0], xs.shape[1]) if wanted else None
     with torch.inference_mode():  # cheaper calls; what leaves is copied to, or written into, plain tensors
-        value = _paired(_frame(xs, xt, problem), problem.factors, problem.method, gradient)
+        value = _paired(xs, xt, problem.factors, problem, gradient)
     return value.clone(), gradient
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """The pooled sample in a common frame, its squared norms, and what belongs to the blocks ss, tt and ts.
-
-    ``widths`` are sigma squared. ``rates`` turn the derivative by the kernel into weights of the gradient, of which a
-    pair (i, j) of the pooled sample adds weight (x_j - x_i). Pairs between the samples are there twice, hence half of
-    the factor -2 of the norm.
-    """
-
-    x: Tensor
-    norms: Tensor
-    widths: tuple[float, float, float]
-    rates: tuple[float, float, float]
 
 
 def _block_by_block(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bool) -> tuple[Tensor, Tensor | None]:
@@ -118,24 +103,35 @@ def _block_by_block(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bo
     """
     n, method, dtype = xs.shape[0], problem.method, xs.dtype
     assert not isinstance(problem.factors, Tensor)
+    assert problem.weights is not None
     make_s, make_t = problem.factors
-    factor_s, factor_t = make_s().rounded(dtype), make_t()
-    frame = _frame(xs, xt, problem)
-    samples, squares = frame.x.tensor_split((n,)), frame.norms.tensor_split((n,))
-    between = _squared_distances(samples[1], squares[1], samples[0], squares[0]).mul_(-1 / frame.widths[2]).expm1_()
-    # In float32 the first product would add most of the noise that small directions see.
-    left = factor_t.apply(between if method == "low-rank" else between.double()).to(dtype)
-    factor_t = factor_t.rounded(dtype)
-    cross = factor_s.apply(left.T).T
+    factor_s, factor_t = make_s(), make_t()
+    x, scale = pool(xs, xt)
+    norms = torch.linalg.vector_norm(x, dim=1).square_()
+    samples, squares = x.tensor_split((n,)), norms.tensor_split((n,))
+    means, part = mean_squared_distances(samples, squares, problem.weights)
+    widths = widths_of_blocks(problem.bandwidth, means, norms, x.shape[1], scale, part)
+    rates = gradient_rates(widths, scale)
+    # Small directions of the matrix under the norm see the noise of all that is before them, which float64 keeps low.
+    # Distances in many features are left in float32: their products cost the most, and directions are seldom small.
+    exact = dtype if method == "low-rank" else torch.float64
+    of_distances = exact if x.shape[1] <= n else dtype
+    (source, target), (square_s, square_t) = ([part.to(of_distances) for part in pair] for pair in (samples, squares))
+    between = _squared_distances(target, square_t, source, square_s).mul_(-1 / widths[2]).expm1_()
+    del source, target
+    left = factor_t.apply(between.to(exact))
+    between, factor_t = between.to(dtype), factor_t.rounded(dtype)
+    cross = factor_s.apply(left.T).T.to(dtype)
     del left
+    factor_s = factor_s.rounded(dtype)
     gradient = None
     if wanted:
         norm, polar = norm_and_polar_factor(cross, method)
         del cross
         polar = factor_t.adjoint(polar)
-        between.add_(1).mul_(factor_s.adjoint(polar.T).T).mul_(frame.rates[2])
+        between.add_(1).mul_(factor_s.adjoint(polar.T).T).mul_(rates[2])
         del polar
-        gradient = torch.empty_like(frame.x)
+        gradient = torch.empty_like(x)
         parts = gradient.tensor_split((n,))
         torch.mul(between.sum(dim=0).unsqueeze(1), samples[0], out=parts[0])
         torch.mul(between.sum(dim=1).unsqueeze(1), samples[1], out=parts[1])
@@ -151,10 +147,10 @@ def _block_by_block(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bo
     for side in (1, 0):  # the target first: its labels are soft more often, and the factor of such is a matrix
         outer = factors.pop().trace_weights(dtype)
         own, square = samples[side], squares[side]
-        block = _own_squared_distances(own, square).mul_(-1 / frame.widths[side]).expm1_()
+        block = _own_squared_distances(own, square).mul_(-1 / widths[side]).expm1_()
         value += block.mul_(outer).sum()
         if gradient is not None:
-            block.add_(outer).mul_(frame.rates[side])
+            block.add_(outer).mul_(rates[side])
             block.diagonal().sub_(block.sum(dim=1))
             gradient.tensor_split((n,))[side].addmm_(block, own)
         del block, outer
@@ -162,95 +158,60 @@ def _block_by_block(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bo
 
 
 def _own_squared_distances(a: Tensor, squares: Tensor) -> Tensor:
-    """Squared distances within a sample; the quarter that symmetry gives is not computed where it is large."""
+    """Squared distances within a sample."""
+    distances = squares.unsqueeze(1) + squares
+    _subtract_own_products_(distances, a)
+    return distances.clamp_min_(0).fill_diagonal_(0)
+
+
+def _subtract_own_products_(distances: Tensor, a: Tensor) -> None:
+    """Subtract twice the inner products of a sample, by halves, to use their symmetry where that saves something."""
     half = len(a) // 2
     if half < SMALL:
-        return _squared_distances(a, squares, a, squares).fill_diagonal_(0)
-    distances = squares.unsqueeze(1) + squares
-    first, last = a[:half], a[half:]
-    distances[:half, :half].addmm_(first, first.T, alpha=-2)
-    distances[half:, half:].addmm_(last, last.T, alpha=-2)
-    distances[half:, :half].addmm_(last, first.T, alpha=-2)
-    distances[:half, half:] = distances[half:, :half].T
-    return distances.clamp_min_(0).fill_diagonal_(0)
+        distances.addmm_(a, a.T, alpha=-2)
+        return
+    first, last = a.tensor_split((half,))
+    _subtract_own_products_(distances[:half, :half], first)
+    _subtract_own_products_(distances[half:, half:], last)
+    distances[:half, half:] = distances[half:, :half].addmm_(last, first.T, alpha=-2).T
 
 
 def _squared_distances(a: Tensor, square_a: Tensor, b: Tensor, square_b: Tensor) -> Tensor:
     return (square_a.unsqueeze(1) + square_b).addmm_(a, b.T, alpha=-2).clamp_min_(0)
 
 
-def _paired(frame: _Frame, product: Tensor, method: str, gradient: Tensor | None) -> Tensor:
-    """The same in fewer calls: the kernel of the pooled sample is one matrix, and both factors (2, n, n) one array."""
-    n, x = product.shape[1], frame.x
-    kernel = _squared_distances(x, frame.norms, x, frame.norms).fill_diagonal_(0)
-    source, target = kernel.tensor_split((n,))
-    blocks = source[:, :n], target[:, n:], target[:, :n]
-    within = kernel.as_strided((2, n, n), (n * (2 * n + 1), 2 * n, 1))  # the first two as one array
-    for block, width in zip(blocks, frame.widths, strict=True):
-        block.mul_(-1 / width)
-    kernel.expm1_()
-    rounded = product.to(kernel.dtype)
+def _paired(xs: Tensor, xt: Tensor, product: Tensor, problem: FusedProblem, gradient: Tensor | None) -> Tensor:
+    """The same in fewer calls: the kernel of the pooled sample is one matrix, and both factors (2, n, n) one array.
+
+    Its block of source rows and target columns holds nothing of use until the gradient needs it.
+    """
+    n, dtype = xs.shape[0], xs.dtype
+    x, scale = pool(xs, xt)
+    source, target = x.tensor_split((n,))
+    kernel = x.new_zeros(2 * n, 2 * n)
+    blocks = kernel[:n, :n], kernel[n:, n:], kernel[n:, :n]
+    within, between = kernel.as_strided((2, n, n), (n * (2 * n + 1), 2 * n, 1)), blocks[2]
+    kernel[:, :n].addmm_(x, source.T, alpha=-2)
+    blocks[1].addmm_(target, target.T, alpha=-2)
+    norms = kernel.diagonal() / -2  # rounded as the products are, so that equal samples are at no distance
+    kernel.add_(norms).add_(norms.unsqueeze(1)).clamp_min_(0).fill_diagonal_(0)
+    (mean_s, _), (mean_ts, mean_t) = kernel.view(2, n, 2, n).mean(dim=(1, 3)).tolist()
+    widths = widths_of_blocks(problem.bandwidth, (mean_s, mean_t, mean_ts), norms, x.shape[1], scale, part=0.5)
+    for block, width in zip(blocks, widths, strict=True):
+        block.mul_(-1 / width).expm1_()
+    rounded = product.to(dtype)
     outer = torch.bmm(rounded.mT, rounded)
     value = (within * outer).sum()
-    between = blocks[2]
-    cross = (product[1] @ between.double()).to(kernel.dtype) @ rounded[0].T
+    cross = (product[1] @ between.double()).to(dtype) @ rounded[0].T
     if gradient is None:
-        return value - 2 * nuclear_norm(cross, method)
-    norm, polar = norm_and_polar_factor(cross, method)
+        return value.sub_(nuclear_norm(cross, problem.method), alpha=2)
+    norm, polar = norm_and_polar_factor(cross, problem.method)
     kernel.add_(1)
     within.mul_(outer)
     between.mul_(rounded[1].T @ polar @ rounded[0])
-    for block, rate in zip(blocks, frame.rates, strict=True):
+    for block, rate in zip(blocks, gradient_rates(widths, scale), strict=True):
         block.mul_(rate)
-    source[:, n:].copy_(between.T)
+    kernel[:n, n:].copy_(between.T)
     kernel.diagonal().sub_(kernel.sum(dim=1))
     torch.mm(kernel, x, out=gradient)
-    return value - 2 * norm
-
-
-def _frame(xs: Tensor, xt: Tensor, problem: FusedProblem) -> _Frame:
-    """The samples moved to their common mean, as in `bures.kernels.standardise`, and their bandwidths."""
-    x = torch.cat([xs, xt])
-    lowest, highest = torch.aminmax(x)
-    largest = max(-float(lowest), float(highest))
-    harmless = 2.0**-20 < largest < 2.0**20  # the squares are far from both ends of the range
-    scale = 1.0 if harmless or largest == 0 else math.ldexp(1.0, math.frexp(largest)[1] - 1)
-    if scale != 1:
-        x /= scale
-    x -= x.mean(dim=0)
-    x -= x.mean(dim=0)  # the rounding of the mean: constants become zero
-    norms = torch.linalg.vector_norm(x, dim=1).square_()
-    widths = _widths(x, norms, xs.shape[0], scale, problem)
-    return _Frame(x, norms, widths, (4 / (widths[0] * scale), 4 / (widths[1] * scale), -4 / (widths[2] * scale)))
-
-
-def _widths(x: Tensor, norms: Tensor, n: int, scale: float, problem: FusedProblem) -> tuple[float, float, float]:
-    """Sigma squared of the three blocks, as in `bures.kernels.gram_blocks`."""
-    if not isinstance(problem.bandwidth, str):
-        limits = torch.finfo(x.dtype)
-        width = min(max(float(problem.bandwidth) / scale / scale, limits.tiny), limits.max)
-        return width, width, width
-    squares = norms.double().numpy()
-    if problem.weights is None:
-        part = n / len(squares)
-        mean_s = x[:n].mean(dim=0).double().numpy()
-        mean_t = mean_s * (-part / (1 - part))  # the pooled mean is zero
-        square_s, square_t = squares[:n].mean(), squares[n:].mean()
-    else:
-        ws, wt = problem.weights
-        n_s, n_t = int(torch.count_nonzero(ws)), int(torch.count_nonzero(wt))
-        part = n_s / (n_s + n_t)
-        mean_s, mean_t = ((w.to(x.dtype) @ own).double().numpy() for w, own in ((ws, x[:n]), (wt, x[n:])))
-        square_s, square_t = ws.numpy() @ squares[:n], wt.numpy() @ squares[n:]
-    # The samples are centred together, so no digits are lost unless the domains are further apart than they are wide:
-    # ten times, and float32 has five digits left, here as in the distances themselves.
-    variance_s = max(float(square_s - mean_s @ mean_s), 0.0)
-    variance_t = max(float(square_t - mean_t @ mean_t), 0.0)
-    between = mean_s - mean_t
-    rule = (2 * variance_s, 2 * variance_t, variance_s + variance_t + float(between @ between))
-    if problem.bandwidth == "shared":
-        pooled = part**2 * rule[0] + (1 - part) ** 2 * rule[1] + 2 * part * (1 - part) * rule[2]
-        rule = (pooled, pooled, pooled)
-    eps = float(torch.finfo(x.dtype).eps)
-    floor = x.shape[1] * (4 * eps) ** 2 + 8 * eps * float(squares.max())  # the second: rounding of matrix products
-    return max(rule[0], floor), max(rule[1], floor), max(rule[2], floor)
+    return value.sub_(norm, alpha=2)

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from bures.arrays import FUNCTION_NAMES, Array, Names, check_choice, is_tensor_call, read_samples
 from bures.factors import (
+    DOUBLE,
     LABEL_BANDWIDTH_RULES,
     Factor,
     LabelKernel,
+    Precision,
     bind_label_kernel,
     check_eps,
     resolve_eps,
@@ -42,7 +44,7 @@ __all__ = [
 
 
 WELL_CONDITIONED = 1e-3
-"""From this eps on the low-rank way may factor label kernels in float32: 1 / eps costs three of its seven digits."""
+"""From this eps on label kernels may be decomposed in float32: 1 / eps costs three of its seven digits."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +120,11 @@ class ConditionalProblem:
             blocks = gram_blocks(xs, xt, **self.gram.keywords)
             return bures_terms(blocks, *self._factors(), self.method).squared_distance
 
-        method, precision = self.method, torch.float64
-        if method == "low-rank":
-            if min(map(len, self.samples)) < SMALL:
-                method = "gram"  # as `nuclear_norm` has it
-            elif float(self.eps) >= WELL_CONDITIONED:
-                precision = self.samples[0].dtype
+        method, precision, dtype = self.method, DOUBLE, self.samples[0].dtype
+        if method == "low-rank" and min(map(len, self.samples)) < SMALL:
+            method = "gram"  # as `nuclear_norm` has it
+        if float(self.eps) >= WELL_CONDITIONED:
+            precision = Precision(dtype, dtype if method == "low-rank" else torch.float64)
         weights = self.source.weights, self.target.weights
         factors = tuple(partial(side.factor, self.eps, precision) for side in (self.source, self.target))
         problem = FusedProblem(weights, (factors[0], factors[1]), bandwidth, method, reference)

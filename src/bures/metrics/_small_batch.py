@@ -1,8 +1,8 @@
-r"""CKB of two small batches of equal size on the CPU, as training calls it: few operations, each for both domains.
+r"""CKB of two small batches of equal size on the CPU, as training calls it: few operations.
 
-With forty samples an operation costs more in its call than in its arithmetic. So labels of both domains are one array
-(2, n, K), their Gram matrices and factors another (2, n, n), and hard classes are one-hot rows among them. Whatever is
-out of the ordinary (other options, other shapes, wrong values) is left to `bures.metrics._problem`, which also words
+With forty samples an operation costs more in its call than in its arithmetic. So factors are plain matrices here, which
+`bures.metrics._fused` takes as one array (2, n, n), and those of hard classes are written down. Whatever is out of the
+ordinary (other options, other shapes, wrong values) is left to `bures.metrics._problem`, which also words
 the errors.
 """
 
@@ -12,17 +12,21 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from bures.arrays import checks_values, is_transformed
-from bures.factors import invert_lower_, label_noise
+from bures.factors import label_noise
 from bures.metrics._fused import FusedProblem, fused_squared_distance
 
 __all__ = ["is_ordinary", "small_batch_ckb"]
 
 LARGEST = 160
 """Samples in a domain; from here on the low rank of hard classes saves more than calls cost."""
+
+SMALLEST_VARIANCE = 1e-154  # of one-hot rows, about the root of the smallest float64
 
 
 def is_ordinary(options: Mapping[str, Any]) -> bool:
@@ -65,57 +69,72 @@ def small_batch_ckb(
     ):
         return None
     with torch.inference_mode():
-        rows = _read_rows(y_s.detach(), p_t.detach())
-        if rows is None or not math.isfinite(float(z_s.sum() + z_t.sum())):
+        largest = _largest_probability(p_t)
+        if largest is None or not math.isfinite(float(z_s.sum() + z_t.sum())):
             return None
-        noise = [label_noise(torch.finfo(y.dtype).eps if y.is_floating_point() else 0.0) for y in (y_s, p_t)]
-        factors = _factors(rows, float(options["eps"]), noise)
-    if factors is None:
-        return None
+        source = _factor_of_source(y_s, p_t.shape[1], float(options["eps"]))
+        target = _factor_of_rows(p_t, largest, float(options["eps"]))
+        if source is None or target is None:
+            return None
+        factors = torch.stack([source, target])
     problem = FusedProblem(None, factors, options["bandwidth"], options["method"], reference)
     return fused_squared_distance(z_s, z_t, problem)
 
 
-def _read_rows(y_s: Tensor, p_t: Tensor) -> Tensor | None:
-    """Labels of both domains as rows (2, n, K) on the simplex, float64."""
-    n, n_classes = p_t.shape
-    rows = torch.zeros(2, n, n_classes, dtype=torch.float64)
-    source, target = rows.unbind()
-    target.copy_(p_t)
-    if y_s.ndim == 1:
-        if y_s.dtype != torch.int64:
+def _largest_probability(rows: Tensor) -> float | None:
+    """The largest entry of rows (n, K) on the simplex; None where they are not, beyond the rounding of float32."""
+    (low, high), (least, most) = torch.aminmax(rows), torch.aminmax(rows.sum(dim=1))
+    if float(low) >= -1e-4 and float(least) >= 1 - 1e-4 and float(most) <= 1 + 1e-4:
+        return float(high)
+    return None
+
+
+def _factor_of_source(labels: Tensor, n_classes: int, eps: float) -> Tensor | None:
+    if labels.ndim == 1 and labels.dtype == torch.int64:
+        y = labels.numpy()
+        if y.min() < 0 or y.max() >= n_classes:
             return None
-        low, high = torch.aminmax(y_s)
-        if int(low) < 0 or int(high) >= n_classes:
-            return None
-        source.scatter_(1, y_s.unsqueeze(1), 1.0)
-    elif y_s.shape == p_t.shape and y_s.is_floating_point():
-        source.copy_(y_s)
-    else:
-        return None
-    low, high = torch.aminmax(rows.sum(dim=2))
-    if not (float(rows.min()) >= -1e-4 and float(low) >= 1 - 1e-4 and float(high) <= 1 + 1e-4):
-        return None  # wrong, or half precision, where more is allowed
-    return rows
+        if n_classes <= len(y):
+            return _factor_of_classes(y, n_classes, eps)
+        return _factor_of_rows(one_hot(labels, n_classes).double(), 1.0, eps)
+    if labels.ndim == 2 and labels.shape[1] == n_classes and labels.is_floating_point():
+        largest = _largest_probability(labels)
+        return None if largest is None else _factor_of_rows(labels, largest, eps)
+    return None
 
 
-def _factors(rows: Tensor, eps: float, noise: list[float]) -> Tensor | None:
-    """C^T H D (2, n, n) for equal weights: the paper's formulas, C = sqrt(eps n) L^-T with L L^T = G_Y + eps n I.
+def _factor_of_classes(y: Any, n_classes: int, eps: float) -> Tensor:
+    """C^T H D (n, n) of classes (n,): `bures.factors.LowRankFactor`, multiplied out and taken sample by sample."""
+    n, counts = len(y), np.bincount(y, minlength=n_classes)
+    frequency, root = counts / n, math.sqrt(n)
+    # Squared distances of one-hot rows are 2, and their mean is the bandwidth.
+    contrast = -math.expm1(-1 / max(1 - float(frequency @ frequency), SMALLEST_VARIANCE))
+    inverse = 1 / (contrast * frequency + eps)
+    inverse_root = np.sqrt(inverse)
+    table = np.outer(inverse_root, inverse * (-math.sqrt(eps) / (n * root * float(frequency @ inverse))))
+    table.ravel()[:: n_classes + 1] += (math.sqrt(eps) * inverse_root - 1) / (root * np.maximum(counts, 1))
+    product = table.take(y, axis=0).take(y, axis=1)
+    product.ravel()[:: n + 1] += 1 / root
+    return torch.from_numpy(product)
 
-    ``noise``: what is rounding in each domain, as a share of its largest label.
+
+def _factor_of_rows(labels: Tensor, largest: float, eps: float) -> Tensor | None:
+    """C^T H D (n, n) of rows (n, K): the paper's formulas, C = sqrt(eps n) L^-T with L L^T = G_Y + eps n I.
+
+    ``largest`` is the largest entry; differences below its rounding are noise.
     """
-    n = rows.shape[1]
-    gram = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square_()
-    centred = rows - rows.mean(dim=1, keepdim=True)
-    variances, largest = centred.square_().sum(dim=(1, 2)).tolist(), rows.amax(dim=(1, 2)).tolist()
-    for block, variance, share, label in zip(gram.unbind(), variances, noise, largest, strict=True):
-        block.mul_(-1 / max(2 * variance / n, (share * label) ** 2))
-    gram.exp_()
-    mean = gram.mean(dim=2, keepdim=True)
-    gram.sub_(mean).sub_(mean.mT - mean.mean(dim=1, keepdim=True))
-    gram.diagonal(dim1=1, dim2=2).add_(eps * n)
+    n, rows = len(labels), labels.double()
+    rows = rows - rows.mean(dim=0)  # exact where rows almost agree, so that products tell them apart
+    gram = rows @ rows.T
+    norms = gram.diagonal().clone()
+    width = max(2 * float(norms.sum()) / n, (label_noise(torch.finfo(labels.dtype).eps) * largest) ** 2)
+    gram.mul_(2).sub_(norms).sub_(norms.unsqueeze(1)).div_(width).exp_()
+    mean = gram.mean(dim=1)
+    gram.sub_(mean).sub_((mean - mean.mean()).unsqueeze(1)).diagonal().add_(eps * n)
     lower, info = torch.linalg.cholesky_ex(gram)
-    if any(info.tolist()):
+    if int(info):
         return None
-    product = invert_lower_(lower)
-    return product.sub_(product.mean(dim=2, keepdim=True)).mul_(math.sqrt(eps))
+    centring = torch.full((n, n), -math.sqrt(eps) / n, dtype=torch.float64)
+    centring.diagonal().add_(math.sqrt(eps))
+    product: Tensor = torch.linalg.solve_triangular(lower, centring, upper=False)
+    return product

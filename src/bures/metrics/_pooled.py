@@ -1,0 +1,74 @@
+"""Two samples as one, moved to their common mean, and the bandwidths of its blocks ss, tt and ts."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from bures.kernels import Bandwidth
+
+__all__ = ["Blocks", "gradient_rates", "mean_squared_distances", "pool", "widths_of_blocks"]
+
+Blocks: TypeAlias = tuple[float, float, float]
+"""A number for each of the blocks ss, tt and ts."""
+
+
+def pool(xs: Tensor, xt: Tensor) -> tuple[Tensor, float]:
+    """The samples one after another, about their common mean, and their unit; as in `bures.kernels.standardise`."""
+    x = torch.cat([xs, xt])
+    lowest, highest = torch.aminmax(x)
+    largest = max(-float(lowest), float(highest))
+    harmless = 2.0**-20 < largest < 2.0**20  # the squares are far from both ends of the range
+    scale = 1.0 if harmless or largest == 0 else math.ldexp(1.0, math.frexp(largest)[1] - 1)
+    if scale != 1:
+        x /= scale
+    average = x.new_full((1, len(x)), 1 / len(x))
+    x -= average @ x
+    x -= average @ x  # the rounding of the mean: constants become zero
+    return x, scale
+
+
+def widths_of_blocks(bandwidth: Bandwidth, means: Blocks, norms: Tensor, d: int, scale: float, part: float) -> Blocks:
+    """Sigma squared of the three blocks, as in `bures.kernels.gram_blocks`.
+
+    ``means`` are the mean squared distances of the blocks, ``norms`` the squared norms of all samples, and ``part`` of
+    the samples belong to the source.
+    """
+    limits = torch.finfo(norms.dtype)
+    if not isinstance(bandwidth, str):
+        width = min(max(float(bandwidth) / scale / scale, limits.tiny), limits.max)
+        return width, width, width
+    if bandwidth == "shared":
+        pooled = part**2 * means[0] + (1 - part) ** 2 * means[1] + 2 * part * (1 - part) * means[2]
+        means = (pooled, pooled, pooled)
+    eps = float(limits.eps)
+    floor = d * (4 * eps) ** 2 + 8 * eps * float(norms.max())  # the second: rounding of matrix products
+    return max(means[0], floor), max(means[1], floor), max(means[2], floor)
+
+
+def mean_squared_distances(
+    samples: tuple[Tensor, ...], norms: tuple[Tensor, ...], weights: tuple[Tensor, Tensor]
+) -> tuple[Blocks, float]:
+    """Weighted mean squared distance of each block, without the distances, and the source's part of the samples.
+
+    The samples are centred together, so no digits are lost unless the domains are further apart than they are wide:
+    ten times, and float32 has five digits left, here as in the distances themselves.
+    """
+    means = [(w.to(x.dtype) @ x).double().numpy() for w, x in zip(weights, samples, strict=True)]
+    squares = [w.numpy() @ norm.double().numpy() for w, norm in zip(weights, norms, strict=True)]
+    s, t = (max(float(square - mean @ mean), 0.0) for square, mean in zip(squares, means, strict=True))
+    between = means[0] - means[1]
+    n_s, n_t = (int(torch.count_nonzero(w)) for w in weights)
+    return (2 * s, 2 * t, s + t + float(between @ between)), n_s / (n_s + n_t)
+
+
+def gradient_rates(widths: Blocks, scale: float) -> Blocks:
+    """What turns the derivative by the kernel into weights of the gradient.
+
+    Of these a pair (i, j) of the pooled sample adds weight (x_j - x_i). Pairs between the samples are there twice,
+    hence half of the factor -2 of the norm.
+    """
+    return 4 / (widths[0] * scale), 4 / (widths[1] * scale), -4 / (widths[2] * scale)
