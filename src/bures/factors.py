@@ -278,9 +278,10 @@ class LabelKernel:
             return other @ own.T
         assert self.bandwidth is not None
         # In place: these matrices are large, and fresh memory costs more than the arithmetic.
-        if self.kernel == "gaussian":
-            return _squared_distances(other, own).div_(self.bandwidth).neg_().exp_()
-        return _direct_distances(other, own, 1).div_(self.bandwidth.sqrt()).neg_().exp_()
+        if self.kernel == "laplacian":
+            return _direct_distances(other, own, 1).div_(self.bandwidth.sqrt()).neg_().exp_()
+        squares = _class_distances(other, own) if self.labels.n_classes else _direct_distances(other, own, 2).square_()
+        return squares.div_(self.bandwidth).neg_().exp_()
 
 
 def bind_label_kernel(
@@ -340,14 +341,12 @@ def label_noise(resolution: float) -> float:
     return 2 * max(resolution, torch.finfo(torch.float64).eps)
 
 
-def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Squared Euclidean distances of labels (k, c) and (n, c) in float64.
+def _class_distances(x: Tensor, y: Tensor) -> Tensor:
+    """Squared distances of rows of probabilities (k, c) and (n, c) in float64, by products.
 
-    Rows that almost agree are moved to their mean without rounding, so that matrix products tell them apart.
+    About their mean, rows that almost agree are told apart; rows far from all others, beside which that would be lost,
+    are for labels that are no probabilities.
     """
-    if x.is_cuda:
-        distances = _direct_distances(x, y, 2)
-        return distances.mul_(distances)
     mean = y.mean(dim=0)
     x, y = x - mean, y - mean
     of_x, of_y = x.square().sum(dim=1), y.square().sum(dim=1)
@@ -357,19 +356,6 @@ def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
 def _direct_distances(x: Tensor, y: Tensor, p: int) -> Tensor:
     """Distances by differences, entry by entry: the matrix-product form is noise where labels almost agree."""
     return torch.cdist(x, y, p=float(p), compute_mode="donot_use_mm_for_euclid_dist")
-
-
-def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Squared distances of rows; on a GPU, where differences entry by entry take most of the time, by products.
-
-    About the mean of the labels products are exact enough: what they lose is small beside the labels' spread, to which
-    bandwidths are proportional.
-    """
-    if not x.is_cuda:
-        distances = _direct_distances(x, y, 2)
-        return distances.mul_(distances)
-    x, y = x - y.mean(dim=0), y - y.mean(dim=0)
-    return (x.square().sum(dim=1)[:, None] + y.square().sum(dim=1)).addmm(x, y.T, alpha=-2).clamp_min_(0)
 
 
 def check_eps(eps: object) -> None:
