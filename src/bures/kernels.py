@@ -8,6 +8,7 @@ computed with ``expm1``: for a wide kernel ``k`` itself would lose the digits th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bures.arrays import check_choice, check_finite, check_positive, constant, describe
+from bures.arrays import check_choice, check_finite, check_positive, checks_values, constant, describe
 
 __all__ = [
     "BANDWIDTH_RULES",
@@ -26,7 +27,9 @@ __all__ = [
     "Kernel",
     "check_bandwidth",
     "check_kernel",
+    "check_range",
     "common_frame",
+    "drown_in_rounding",
     "evaluate_callable",
     "gram_blocks",
     "median",
@@ -109,6 +112,7 @@ def gram_blocks(
         return GramBlocks(ss, tt, ts, bandwidths=None)
     if kernel == "linear":
         a, b, scale = standardise(xs, xt, shift=up_to_constant)
+        check_range(a, b, scale)
         square = scale.square()
         return GramBlocks(a @ a.T * square, b @ b.T * square, b @ a.T * square, bandwidths=None)
 
@@ -122,6 +126,10 @@ def gram_blocks(
     # Lengths are in units of the power of two that `standardise` divided by. The Gaussian kernel divides squared
     # distances by sigma^2; the Laplacian kernel divides L1 distances by sigma.
     widths = _block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale)
+    if kernel == "gaussian" and a.device.type == "cpu" and checks_values() and _drown(a, b, widths):
+        a, b = _about_median(xs, xt, scale)
+        distances = squared_distances(a, b, direct=True)
+        widths = _block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale, direct=True)
     ss, tt, ts = (torch.expm1(-distance / width.to(a.dtype)) for distance, width in zip(distances, widths, strict=True))
     if not up_to_constant:
         ss, tt, ts = ss + 1, tt + 1, ts + 1
@@ -140,6 +148,16 @@ def standardise(xs: Tensor, xt: Tensor, *, shift: bool = True) -> tuple[Tensor, 
     return xs / scale - centre, xt / scale - centre, scale
 
 
+def check_range(a: Tensor, b: Tensor, scale: Tensor) -> None:
+    """Raise where products of standardised samples, times the square of ``scale``, leave the range of their dtype."""
+    terms = 16 * a.shape[1] * max(len(a), len(b))  # a standardised sample has entries up to 4
+    if checks_values() and float(scale) ** 2 * terms > torch.finfo(a.dtype).max:
+        raise ValueError(
+            f"xs and xt have entries of size {float(scale):.1e}, whose squares are beyond the range of {a.dtype}; "
+            "divide both by a constant" + ("" if a.dtype == torch.float64 else ", or pass float64")
+        )
+
+
 def common_frame(pooled: Tensor, *, shift: bool = True) -> tuple[Tensor, Tensor]:
     """The mean (d,) of a sample, in units of a power of two, and this power: where `standardise` moves samples to."""
     largest = pooled.abs().amax()
@@ -151,13 +169,34 @@ def common_frame(pooled: Tensor, *, shift: bool = True) -> tuple[Tensor, Tensor]
     return centre + (pooled - centre).mean(dim=0), scale  # less the rounding of the mean: constants become zero
 
 
-def squared_distances(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def drown_in_rounding(width: float, largest: float, dtype: torch.dtype) -> bool:
+    """Whether squared distances of size ``width`` lose half of their digits beside rows of squared norm ``largest``.
+
+    In matrix products, that is. One sample far from all others, or two domains that are far apart beside their own
+    spread, are enough for it.
+    """
+    return width < math.sqrt(torch.finfo(dtype).eps) * largest
+
+
+def _drown(a: Tensor, b: Tensor, widths: tuple[Tensor, Tensor, Tensor]) -> bool:
+    largest = max(float(x.detach().square().sum(dim=1).amax()) for x in (a, b))
+    return drown_in_rounding(min(map(float, widths)), largest, a.dtype)
+
+
+def _about_median(xs: Tensor, xt: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """The samples in units of ``scale`` about the median of each feature, which no distant sample moves."""
+    centre = (torch.cat([xs.detach(), xt.detach()]) / scale).median(dim=0).values
+    return xs / scale - centre, xt / scale - centre
+
+
+def squared_distances(a: Tensor, b: Tensor, *, direct: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """Squared Euclidean distances within the rows of ``a`` (n, n), within those of ``b`` (m, m), and between (m, n).
 
-    Formed by matrix products: centre the rows first. The diagonals within a sample are exactly zero, and the gradient
-    is that of the sum of squared differences, finite for equal rows too.
+    Formed by matrix products: centre the rows first. ``direct`` takes differences instead, which is slower and exact
+    for rows that are much closer to each other than to the origin. The diagonals within a sample are exactly zero, and
+    the gradient is that of the sum of squared differences, finite for equal rows too.
     """
-    within_a, within_b, between = _SquaredDistances.apply(a, b)
+    within_a, within_b, between = _SquaredDistances.apply(a, b, direct)
     return within_a, within_b, between
 
 
@@ -165,7 +204,10 @@ class _SquaredDistances(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(a: Tensor, b: Tensor, direct: bool) -> tuple[Tensor, Tensor, Tensor]:
+        if direct:
+            aa, bb, ba = (torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist") for x, y in _pairs(a, b))
+            return aa.square_(), bb.square_(), ba.square_()
         norms_a, norms_b = a.square().sum(dim=1), b.square().sum(dim=1)
         within_a = (norms_a[:, None] + norms_a).addmm(a, a.T, alpha=-2).clamp_min(0)
         within_b = (norms_b[:, None] + norms_b).addmm(b, b.T, alpha=-2).clamp_min(0)
@@ -174,18 +216,30 @@ class _SquaredDistances(torch.autograd.Function):
         return within_a - torch.diag(within_a.diagonal()), within_b - torch.diag(within_b.diagonal()), between
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:2])
+        ctx.direct = inputs[2]
 
     @staticmethod
-    def backward(ctx: Any, within_a: Tensor, within_b: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, within_a: Tensor, within_b: Tensor, between: Tensor) -> tuple[Tensor, Tensor, None]:
         a, b = ctx.saved_tensors
         within_a, within_b = within_a + within_a.T, within_b + within_b.T  # each sample is a row and a column
+        if ctx.direct:  # each sample about its own median, so that products of equal rows are exactly zero
+            own_a, own_b = a - a.median(dim=0).values, b - b.median(dim=0).values
+            grad_a = within_a.sum(dim=1)[:, None] * own_a - within_a @ own_a
+            grad_b = within_b.sum(dim=1)[:, None] * own_b - within_b @ own_b
+            grad_a = grad_a + between.sum(dim=0)[:, None] * a - between.T @ b
+            grad_b = grad_b + between.sum(dim=1)[:, None] * b - between @ a
+            return 2 * grad_a, 2 * grad_b, None
         weight_a = within_a.sum(dim=1) + between.sum(dim=0)
         weight_b = within_b.sum(dim=1) + between.sum(dim=1)
         grad_a = weight_a[:, None] * a - within_a @ a - between.T @ b
         grad_b = weight_b[:, None] * b - within_b @ b - between @ a
-        return 2 * grad_a, 2 * grad_b
+        return 2 * grad_a, 2 * grad_b, None
+
+
+def _pairs(a: Tensor, b: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+    return (a, a), (b, b), (b, a)
 
 
 def evaluate_callable(
@@ -212,6 +266,8 @@ def _block_widths(
     distances: tuple[Tensor, Tensor, Tensor],
     weights: tuple[Tensor, Tensor],
     scale: Tensor,
+    *,
+    direct: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What each block's distances are divided by, in float64 and in the units of the standardised samples."""
     a = samples[0]
@@ -235,6 +291,8 @@ def _block_widths(
     rounding = 4 * torch.finfo(a.dtype).eps
     if exponent == 2:
         floor = constant(a.shape[1] * rounding, a)
+    elif direct:
+        floor = constant(a.shape[1] * rounding**2, a)
     else:  # squared distances come from matrix products, which round at the size of the samples
         largest = torch.stack([x.detach().square().sum(dim=1).amax() for x in samples]).amax()
         floor = a.shape[1] * rounding**2 + 2 * rounding * largest.double()

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from bures.arrays import checks_values, is_transformed
 from bures.factors import Factor
-from bures.kernels import Bandwidth, Kernel
+from bures.kernels import Bandwidth, Kernel, drown_in_rounding
 from bures.spectral import SMALL, norm_and_polar_factor, nuclear_norm
 
 __all__ = ["FusedProblem", "can_fuse", "fused_squared_distance"]
@@ -55,43 +55,50 @@ def can_fuse(xs: Tensor, kernel: Kernel, bandwidth: Bandwidth) -> bool:
 
 def fused_squared_distance(xs: Tensor, xt: Tensor, problem: FusedProblem) -> Tensor:
     """Squared distance of two samples (n, d), (m, d), differentiable in both."""
+    with torch.inference_mode() if isinstance(problem.factors, Tensor) else torch.no_grad():
+        frame = _frame(xs, xt, problem)
+        exact = drown_in_rounding(min(frame.widths), float(frame.norms.max()), xs.dtype)
+    if exact:
+        return problem.reference(xs, xt)
     if torch.is_grad_enabled() and (xs.requires_grad or xt.requires_grad):
-        value: Tensor = _FusedDistance.apply(xs, xt, problem)
+        value: Tensor = _FusedDistance.apply(xs, xt, problem, frame)
         return value
     with torch.no_grad():
-        return _value_and_gradient(xs, xt, problem, wanted=False)[0]
+        return _value_and_gradient(xs, xt, problem, frame, wanted=False)[0]
 
 
 class _FusedDistance(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, xs: Tensor, xt: Tensor, problem: FusedProblem) -> Tensor:
+    def forward(ctx: Any, xs: Tensor, xt: Tensor, problem: FusedProblem, frame: _Frame) -> Tensor:
         # The gradient of a distance is wanted whenever its graph is, and now the parts of it are at hand.
-        value, gradient = _value_and_gradient(xs, xt, problem, wanted=True)
+        value, gradient = _value_and_gradient(xs, xt, problem, frame, wanted=True)
         ctx.problem = problem
         ctx.save_for_backward(xs, xt, gradient)
         return value
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         xs, xt, gradient = ctx.saved_tensors
         wanted = [x for x, needed in zip((xs, xt), ctx.needs_input_grad, strict=False) if needed]
         if torch.is_grad_enabled():  # a second derivative is wanted
             value = ctx.problem.reference(xs, xt)
             given = iter(torch.autograd.grad(value, wanted, grad, create_graph=True))
             to_s, to_t = (next(given) if needed else None for needed in ctx.needs_input_grad[:2])
-            return to_s, to_t, None
+            return to_s, to_t, None, None
         parts = (grad * gradient).tensor_split((xs.shape[0],))
         to_s, to_t = (part if needed else None for part, needed in zip(parts, ctx.needs_input_grad, strict=False))
-        return to_s, to_t, None
+        return to_s, to_t, None, None
 
 
-def _value_and_gradient(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bool) -> tuple[Tensor, Tensor | None]:
+def _value_and_gradient(
+    xs: Tensor, xt: Tensor, problem: FusedProblem, frame: _Frame, *, wanted: bool
+) -> tuple[Tensor, Tensor | None]:
     """The squared distance and, where wanted, its gradient in the pooled sample."""
     if not isinstance(problem.factors, Tensor):
-        return _block_by_block(xs, xt, problem, wanted=wanted)
+        return _block_by_block(xs, problem, frame, wanted=wanted)
     gradient = xs.new_empty(xs.shape[0] + xt.shape[0], xs.shape[1]) if wanted else None
     with torch.inference_mode():  # cheaper calls; what leaves is copied to, or written into, plain tensors
-        value = _paired(_frame(xs, xt, problem), problem.factors, problem.method, gradient)
+        value = _paired(frame, problem.factors, problem.method, gradient)
     return value.clone(), gradient
 
 
@@ -110,7 +117,7 @@ class _Frame:
     rates: tuple[float, float, float]
 
 
-def _block_by_block(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bool) -> tuple[Tensor, Tensor | None]:
+def _block_by_block(xs: Tensor, problem: FusedProblem, frame: _Frame, *, wanted: bool) -> tuple[Tensor, Tensor | None]:
     """Theorem 5 with one block of the kernel in memory at a time.
 
     The nuclear norm needs the most memory and comes first: nothing but the pooled sample, one block and the label
@@ -120,7 +127,6 @@ def _block_by_block(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bo
     assert not isinstance(problem.factors, Tensor)
     make_s, make_t = problem.factors
     factor_s, factor_t = make_s().rounded(dtype), make_t()
-    frame = _frame(xs, xt, problem)
     samples, squares = frame.x.tensor_split((n,)), frame.norms.tensor_split((n,))
     between = _squared_distances(samples[1], squares[1], samples[0], squares[0]).mul_(-1 / frame.widths[2]).expm1_()
     # In float32 the first product would add most of the noise that small directions see.
@@ -214,18 +220,21 @@ def _frame(xs: Tensor, xt: Tensor, problem: FusedProblem) -> _Frame:
     lowest, highest = torch.aminmax(x)
     largest = max(-float(lowest), float(highest))
     harmless = 2.0**-20 < largest < 2.0**20  # the squares are far from both ends of the range
-    scale = 1.0 if harmless or largest == 0 else math.ldexp(1.0, math.frexp(largest)[1] - 1)
+    size = 1.0 if largest == 0 else math.ldexp(1.0, math.frexp(largest)[1] - 1)
+    scale = 1.0 if harmless else size
     if scale != 1:
         x /= scale
     x -= x.mean(dim=0)
     x -= x.mean(dim=0)  # the rounding of the mean: constants become zero
     norms = torch.linalg.vector_norm(x, dim=1).square_()
-    widths = _widths(x, norms, xs.shape[0], scale, problem)
+    widths = _widths(x, norms, xs.shape[0], scale, size, problem)
     return _Frame(x, norms, widths, (4 / (widths[0] * scale), 4 / (widths[1] * scale), -4 / (widths[2] * scale)))
 
 
-def _widths(x: Tensor, norms: Tensor, n: int, scale: float, problem: FusedProblem) -> tuple[float, float, float]:
-    """Sigma squared of the three blocks, as in `bures.kernels.gram_blocks`."""
+def _widths(
+    x: Tensor, norms: Tensor, n: int, scale: float, size: float, problem: FusedProblem
+) -> tuple[float, float, float]:
+    """Sigma squared of the three blocks, as in `bures.kernels.gram_blocks`; samples of ``size`` were given."""
     if not isinstance(problem.bandwidth, str):
         limits = torch.finfo(x.dtype)
         width = min(max(float(problem.bandwidth) / scale / scale, limits.tiny), limits.max)
@@ -252,5 +261,6 @@ def _widths(x: Tensor, norms: Tensor, n: int, scale: float, problem: FusedProble
         pooled = part**2 * rule[0] + (1 - part) ** 2 * rule[1] + 2 * part * (1 - part) * rule[2]
         rule = (pooled, pooled, pooled)
     eps = float(torch.finfo(x.dtype).eps)
-    floor = x.shape[1] * (4 * eps) ** 2 + 8 * eps * float(squares.max())  # the second: rounding of matrix products
+    rounding = 4 * eps * size / scale  # of the samples
+    floor = x.shape[1] * rounding**2 + 8 * eps * float(squares.max())  # the second: rounding of matrix products
     return max(rule[0], floor), max(rule[1], floor), max(rule[2], floor)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bures.arrays import describe
+
 __all__ = ["study"]
 
 PREFIX = "score_"
@@ -80,9 +82,14 @@ def _epochs(results: Iterable[Mapping[str, Any]], by: str | None) -> pd.DataFram
     """A row for each run, epoch and validator: task, run, epoch, accuracy and score."""
     rows: list[dict[str, Any]] = []
     for number, result in enumerate(results):
+        epochs = result.get("epochs") or () if isinstance(result, Mapping) else None
+        if epochs is None or not all(isinstance(row, Mapping) for row in epochs):
+            raise TypeError(
+                f"results has a {describe(result)} at {number}; accepted are mappings with epochs, a list of mappings"
+            )
         group = {} if by is None else {by: _field(result, by)}
         chosen = (result.get("recipe") or {}).get("select", "im")
-        for row in result.get("epochs") or ():
+        for row in epochs:
             accuracy = row.get("target_accuracy")
             if accuracy in (None, ""):
                 continue

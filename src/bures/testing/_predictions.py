@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bures.arrays import Array, as_feature_pair, describe
+from bures.arrays import Array, as_feature_pair, check_seed, describe
 
 __all__ = ["LABELS", "LabelPair", "PredictedLabels", "label_kind", "out_of_fold_labels", "unwrap"]
 
@@ -110,6 +110,7 @@ def out_of_fold_labels(
     """
     if isinstance(n_folds, bool) or not isinstance(n_folds, (int, np.integer)) or n_folds < 2:
         raise ValueError(f"n_folds={n_folds!r} is not accepted; accepted is an integer of at least 2")
+    check_seed(seed)
     tensors = as_feature_pair(xs, xt)
     s, t = (x.detach().cpu().double().numpy() for x in tensors)
     if isinstance(ys, PredictedLabels):

@@ -1,0 +1,1 @@
+"""Inputs drawn at random for every public name and every file that is read, and what may come of them."""
