@@ -27,7 +27,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 NETWORK = {"hidden": 4, "features": 3, "epochs": 1, "batch_size": 4}
 # What scikit-learn says of an array names it as X, or speaks of an array, samples or features.
 NAMES = ("X", "y ", "y contains", "sample_domain", "array", "xs", "ys", "xt", "classes", "Unknown label type",
-         "Complex data", "the source has", "the target has")  # fmt: skip
+         "Complex data", "could not convert string", "the source has", "the target has")  # fmt: skip
 MODERATE = (1.0, 1.0, 1e-3, 1e3, 1e-8, 1e8)
 
 
@@ -108,6 +108,8 @@ def network_classifier(case: Case) -> None:
     case.say(options=options)
     model = CKBClassifier(method=case.one_of("ckb", "source"), **options)
     names = (*NAMES, *NETWORK)
+    lonely = min((domain > 0).sum(), (domain < 0).sum()) < 2 if domain.dtype.kind == "i" else False
+    fault = fault or ("one sample" if lonely else None)
     case.call(model.fit, x, y, sample_domain=domain, names=names, fault=wrong or fault or few(given))
     if wrong:
         return

@@ -161,7 +161,11 @@ def check_gradient(
         value.backward()
         for i in at:
             # In half precision a right gradient may overflow, as it may for samples that are closer than 1e-25.
-            if leaves[i].grad is not None and leaves[i].dtype.itemsize > 2 and float(leaves[i].abs().max()) > 1e-25:
+            if (
+                leaves[i].grad is not None
+                and leaves[i].dtype.itemsize > 2
+                and float(leaves[i].detach().abs().max()) > 1e-25
+            ):
                 case.finite(leaves[i].grad, f"the gradient with respect to argument {i}")
 
 
@@ -282,7 +286,7 @@ def explain(case: Case) -> None:
     if fault:
         return
     case.finite([found.squared_distance, found.trace_s, found.trace_t, found.fidelity], "a term")
-    plain = {name: value for name, value in options.items() if not name.startswith("n_")}
+    plain = {name: value for name, value in options.items() if not name.startswith("n_") and name != "seed"}
     value = bures.ckb(*pair.data, **plain)
     case.close(found.squared_distance, value, tolerance(case, pair, options), "explain and ckb differ")
     case.require(str(found) and found._repr_html_(), "nothing to show")

@@ -27,6 +27,14 @@ def check_test(case: Case, result: bures.ShiftTest) -> None:
         case.require(0 < row.p_value <= row.p_adjusted <= 1, f"p-values of a class: {row}")
         case.finite([row.statistic, row.effect_size], "a number of a class")
     case.require(str(result) and repr(result) and result.to_dict(null=True), "nothing to show")
+    if case.whole(0, 20) == 20:
+        import matplotlib
+
+        matplotlib.use("agg")
+        import matplotlib.pyplot as plt
+
+        result.plot()
+        plt.close("all")
 
 
 def kernel_options(case: Case) -> dict[str, Any]:
@@ -56,7 +64,10 @@ def conditional_test(case: Case) -> None:
     }
     aggregate = options["kernel"] == "linear" and not isinstance(options["bandwidth"], (str, float))
     options, wrong = inputs.bad_options(case.draw, options)
-    mixed = pair.ys.plain.ndim != pair.yt.plain.ndim  # true labels beside predictions are refused
+    # True labels beside predictions are refused, and so are probabilities: permutations need classes.
+    mixed = 2 in (pair.ys.plain.ndim, pair.yt.plain.ndim)
+    if mixed and pair.ys.plain.ndim == 2 == pair.yt.plain.ndim and case.one_of(True, False):
+        options["conditioning"], mixed = "hard", False
     apart = "no class in common" if not mixed and not common_classes(pair) else None
     case.say(options=options)
     fault = wrong or pair.fault or ("mixed" if mixed else None) or apart or ("linear" if aggregate else None)
