@@ -115,11 +115,19 @@ def _predictions(y: Tensor, generator: torch.Generator, n_classes: int = CLASSES
 
 
 def _draw(n: int, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Batch:
+    # At repeated samples the norm has a kink, and the reference that gradients are compared with is arbitrary.
+    s, t = _first_occurrences(z_s), _first_occurrences(z_t)
+    z_s, y_s, z_t, p_t = z_s[s], y_s[s], z_t[t], p_t[t]
     if n > min(len(z_s), len(z_t)):
         raise ValueError(f"only {min(len(z_s), len(z_t))} samples")
     generator = torch.Generator().manual_seed(n)
     s, t = (torch.randperm(len(z), generator=generator)[:n] for z in (z_s, z_t))
     return z_s[s], y_s[s], z_t[t], p_t[t]
+
+
+def _first_occurrences(z: Tensor) -> Tensor:
+    """Numbers of the rows that do not repeat an earlier one."""
+    return torch.from_numpy(np.sort(np.unique(z.numpy(), axis=0, return_index=True)[1]))
 
 
 def _read(file: Path, name: str) -> Batch:

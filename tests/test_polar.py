@@ -23,6 +23,16 @@ def test_polar_factor_is_that_of_the_svd(m, n, decades, scale):
     assert float((polar_factor(matrix) - u @ v.T).abs().max()) < 1e-8
 
 
+@pytest.mark.parametrize("decades", [0, 2, 5, 7])
+def test_a_rational_step_leads_to_the_same_factor(monkeypatch, decades):
+    monkeypatch.setattr("bures.polar.RATIONAL_FROM", 1)
+    matrix, u, v = with_spectrum(60, 40, torch.logspace(0, -decades, 40, dtype=torch.float64))
+    error = (polar_factor(matrix) - u @ v.T).abs().max()
+    assert float(error) < 1e-4  # the condition number of the step, 7e10, times the rounding of float64, and no worse
+    stack = torch.stack([matrix, torch.zeros_like(matrix)])
+    torch.testing.assert_close(polar_factor(stack), torch.stack([polar_factor(matrix), stack[1]]))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_directions_below_the_lower_end_stay_between_zero_and_one(dtype):
     spectrum = torch.logspace(0, -14, 80, dtype=torch.float64)

@@ -19,7 +19,7 @@ __all__ = ["GraphCache"]
 
 CALLS_BEFORE_CAPTURE = 3  # a shape seen less often (the last batch of an epoch) is not worth a capture
 MOST_GRAPHS = 8  # each holds its own memory
-LARGEST_BATCH = 1024  # beyond it the arithmetic dominates, and memory is better not held
+LARGEST_BATCH = 2048  # beyond it the arithmetic dominates, and memory is better not held
 
 
 class GraphCache:

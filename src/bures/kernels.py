@@ -8,7 +8,6 @@ computed with ``expm1``: for a wide kernel ``k`` itself would lose the digits th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import check_choice, check_finite, check_positive, checks_values, constant, describe
+from bures.exact_distances import about_median, drown_in_rounding, exact_squared_distances
 
 __all__ = [
     "BANDWIDTH_RULES",
@@ -29,7 +29,6 @@ __all__ = [
     "check_kernel",
     "check_range",
     "common_frame",
-    "drown_in_rounding",
     "evaluate_callable",
     "gram_blocks",
     "median",
@@ -86,6 +85,7 @@ def gram_blocks(
     ws: Tensor,
     wt: Tensor,
     up_to_constant: bool = True,
+    precise_between: bool = False,
     numpy_callable: bool = False,
 ) -> GramBlocks:
     """Evaluate a kernel within and between two samples, with one bandwidth rule for the three blocks.
@@ -101,6 +101,9 @@ def gram_blocks(
     up_to_constant : bool
         The caller centres the blocks, so a constant may be left out of the kernel (and the origin moved, for the
         linear kernel). Set to False where the kernel's values themselves are needed.
+    precise_between : bool
+        Evaluate the Gaussian kernel between float32 samples in float64 on a GPU, where that costs little. A nuclear
+        norm sees the rounding of this block in its small directions.
     numpy_callable : bool
         A function given as ``kernel`` takes and returns NumPy arrays.
     """
@@ -118,7 +121,7 @@ def gram_blocks(
 
     a, b, scale = standardise(xs, xt)
     if kernel == "gaussian":
-        distances = squared_distances(a, b)
+        distances = squared_distances(a, b, precise_between=precise_between and a.is_cuda)
         exponent = 1
     else:
         distances = (torch.cdist(a, a, p=1.0), torch.cdist(b, b, p=1.0), torch.cdist(b, a, p=1.0))
@@ -127,10 +130,12 @@ def gram_blocks(
     # distances by sigma^2; the Laplacian kernel divides L1 distances by sigma.
     widths = _block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale)
     if kernel == "gaussian" and a.device.type == "cpu" and checks_values() and _drown(a, b, widths):
-        a, b = _about_median(xs, xt, scale)
-        distances = squared_distances(a, b, direct=True)
-        widths = _block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale, direct=True)
-    ss, tt, ts = (torch.expm1(-distance / width.to(a.dtype)) for distance, width in zip(distances, widths, strict=True))
+        a, b = about_median(xs, xt, scale)
+        distances = exact_squared_distances(a, b)
+        widths = _block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale, exact=True)
+    ss, tt, ts = (
+        torch.expm1(-distance / width.to(distance.dtype)) for distance, width in zip(distances, widths, strict=True)
+    )
     if not up_to_constant:
         ss, tt, ts = ss + 1, tt + 1, ts + 1
     unit = scale.double().square()
@@ -169,34 +174,18 @@ def common_frame(pooled: Tensor, *, shift: bool = True) -> tuple[Tensor, Tensor]
     return centre + (pooled - centre).mean(dim=0), scale  # less the rounding of the mean: constants become zero
 
 
-def drown_in_rounding(width: float, largest: float, dtype: torch.dtype) -> bool:
-    """Whether squared distances of size ``width`` lose half of their digits beside rows of squared norm ``largest``.
-
-    In matrix products, that is. One sample far from all others, or two domains that are far apart beside their own
-    spread, are enough for it.
-    """
-    return width < math.sqrt(torch.finfo(dtype).eps) * largest
-
-
 def _drown(a: Tensor, b: Tensor, widths: tuple[Tensor, Tensor, Tensor]) -> bool:
     largest = max(float(x.detach().square().sum(dim=1).amax()) for x in (a, b))
     return drown_in_rounding(min(map(float, widths)), largest, a.dtype)
 
 
-def _about_median(xs: Tensor, xt: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """The samples in units of ``scale`` about the median of each feature, which no distant sample moves."""
-    centre = (torch.cat([xs.detach(), xt.detach()]) / scale).median(dim=0).values
-    return xs / scale - centre, xt / scale - centre
-
-
-def squared_distances(a: Tensor, b: Tensor, *, direct: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+def squared_distances(a: Tensor, b: Tensor, *, precise_between: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """Squared Euclidean distances within the rows of ``a`` (n, n), within those of ``b`` (m, m), and between (m, n).
 
-    Formed by matrix products: centre the rows first. ``direct`` takes differences instead, which is slower and exact
-    for rows that are much closer to each other than to the origin. The diagonals within a sample are exactly zero, and
-    the gradient is that of the sum of squared differences, finite for equal rows too.
+    Formed by matrix products: centre the rows first. The diagonals within a sample are exactly zero, and the gradient
+    is that of the sum of squared differences, finite for equal rows too. With ``precise_between`` the last are float64.
     """
-    within_a, within_b, between = _SquaredDistances.apply(a, b, direct)
+    within_a, within_b, between = _SquaredDistances.apply(a, b, precise_between)
     return within_a, within_b, between
 
 
@@ -204,13 +193,13 @@ class _SquaredDistances(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(a: Tensor, b: Tensor, direct: bool) -> tuple[Tensor, Tensor, Tensor]:
-        if direct:
-            aa, bb, ba = (torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist") for x, y in _pairs(a, b))
-            return aa.square_(), bb.square_(), ba.square_()
+    def forward(a: Tensor, b: Tensor, precise_between: bool) -> tuple[Tensor, Tensor, Tensor]:
         norms_a, norms_b = a.square().sum(dim=1), b.square().sum(dim=1)
         within_a = (norms_a[:, None] + norms_a).addmm(a, a.T, alpha=-2).clamp_min(0)
         within_b = (norms_b[:, None] + norms_b).addmm(b, b.T, alpha=-2).clamp_min(0)
+        if precise_between:
+            a, b = a.double(), b.double()
+            norms_a, norms_b = a.square().sum(dim=1), b.square().sum(dim=1)
         between = (norms_b[:, None] + norms_a).addmm(b, a.T, alpha=-2).clamp_min(0)
         # The diagonals are not filled in place: compiled by torch 2.11, that loses the gradient.
         return within_a - torch.diag(within_a.diagonal()), within_b - torch.diag(within_b.diagonal()), between
@@ -218,28 +207,17 @@ class _SquaredDistances(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: tuple[Tensor, ...]) -> None:
         ctx.save_for_backward(*inputs[:2])
-        ctx.direct = inputs[2]
 
     @staticmethod
     def backward(ctx: Any, within_a: Tensor, within_b: Tensor, between: Tensor) -> tuple[Tensor, Tensor, None]:
         a, b = ctx.saved_tensors
+        between = between.to(a.dtype)
         within_a, within_b = within_a + within_a.T, within_b + within_b.T  # each sample is a row and a column
-        if ctx.direct:  # each sample about its own median, so that products of equal rows are exactly zero
-            own_a, own_b = a - a.median(dim=0).values, b - b.median(dim=0).values
-            grad_a = within_a.sum(dim=1)[:, None] * own_a - within_a @ own_a
-            grad_b = within_b.sum(dim=1)[:, None] * own_b - within_b @ own_b
-            grad_a = grad_a + between.sum(dim=0)[:, None] * a - between.T @ b
-            grad_b = grad_b + between.sum(dim=1)[:, None] * b - between @ a
-            return 2 * grad_a, 2 * grad_b, None
         weight_a = within_a.sum(dim=1) + between.sum(dim=0)
         weight_b = within_b.sum(dim=1) + between.sum(dim=1)
         grad_a = weight_a[:, None] * a - within_a @ a - between.T @ b
         grad_b = weight_b[:, None] * b - within_b @ b - between @ a
         return 2 * grad_a, 2 * grad_b, None
-
-
-def _pairs(a: Tensor, b: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
-    return (a, a), (b, b), (b, a)
 
 
 def evaluate_callable(
@@ -267,7 +245,7 @@ def _block_widths(
     weights: tuple[Tensor, Tensor],
     scale: Tensor,
     *,
-    direct: bool = False,
+    exact: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What each block's distances are divided by, in float64 and in the units of the standardised samples."""
     a = samples[0]
@@ -291,7 +269,7 @@ def _block_widths(
     rounding = 4 * torch.finfo(a.dtype).eps
     if exponent == 2:
         floor = constant(a.shape[1] * rounding, a)
-    elif direct:
+    elif exact:
         floor = constant(a.shape[1] * rounding**2, a)
     else:  # squared distances come from matrix products, which round at the size of the samples
         largest = torch.stack([x.detach().square().sum(dim=1).amax() for x in samples]).amax()

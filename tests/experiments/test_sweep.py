@@ -45,11 +45,12 @@ def test_a_failing_cell_leaves_the_others_alone(tmp_path):
 
 
 def test_a_result_says_how_it_came_about(tmp_path):
-    (result,) = run_sweep([cell("entropy", 3)], tmp_path / "ledger.jsonl").results
+    (result,) = run_sweep([cell("entropy", 3, validators=["snd"])], tmp_path / "ledger.jsonl").results
     assert result["command"].startswith("bures adapt --source optdigits --target optdigits --recipe digits-plain")
     assert result["recipe"]["seed"] == result["seed"] == 3
     assert result["schema"] == 2
     assert len(result["epochs"]["target_accuracy"]) == 1
+    assert result["epochs"]["score_snd"] == [result["final"]["scores"]["snd"]]  # the study of validators reads it
     assert result["seconds"] >= result["final"]["seconds"]
     assert {"versions", "hardware"} <= set(result)
     assert str(tmp_path) not in json.dumps(result)

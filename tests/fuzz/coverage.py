@@ -55,6 +55,7 @@ EXEMPT: dict[str, str] = {
     "bures.methods.OwnStep": WRITTEN,
     "bures.methods.OwnTraining": WRITTEN,
     "bures.methods.StepReport": WRITTEN,
+    "bures.selection.DEFAULT_VALIDATOR": A_CONSTANT,
 }
 
 

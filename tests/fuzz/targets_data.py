@@ -97,7 +97,7 @@ def _tensor(value: Any) -> Any:
 
 @target(*(f"bures.kernels.{name}" for name in ("check_bandwidth", "check_kernel", "gram_blocks", "median",
         "squared_distances", "standardise", "common_frame", "source_share", "upper_triangle", "evaluate_callable",
-        "check_range", "drown_in_rounding", "GramBlocks")))  # fmt: skip
+        "check_range", "GramBlocks")))  # fmt: skip
 def gram_matrices(case: Case) -> None:
     n, m, d = case.whole(1, 8), case.whole(1, 8), case.one_of(1, 3, 10)
     dtype = case.one_of(torch.float64, torch.float32)

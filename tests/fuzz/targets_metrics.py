@@ -49,7 +49,7 @@ class Pair:
     @property
     def single(self) -> bool:
         """Whether the distance is computed in float32."""
-        return self.speaks_torch and all(given.plain.dtype != np.float64 for given in (self.xs, self.xt))
+        return self.speaks_torch and any(given.plain.dtype != np.float64 for given in (self.xs, self.xt))
 
     @property
     def largest(self) -> float:

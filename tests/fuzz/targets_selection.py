@@ -153,7 +153,10 @@ def density_ratios(case: Case) -> None:
     case.require(not isinstance(risk, torch.Tensor), "a tensor for a risk")
 
 
-@target("bures.selection.study", weight=0.3)
+@target(
+    *(f"bures.selection.{name}" for name in ("study", "compare_validators", "comparable_runs", "preferred_validator")),
+    weight=0.3,
+)
 def study(case: Case) -> None:
     rows: list[Any] = []
     for _ in range(case.whole(0, 6)):
@@ -170,3 +173,9 @@ def study(case: Case) -> None:
     by = case.one_of(None, "task", "method", "nonsense")
     table = case.call(selection.study, rows, by=by, names=("result", "validators", "by=", "epochs"), fault=fault)
     case.require(len(table) > 0, "a study without rows")
+    runs, names = case.call(selection.comparable_runs, rows, names=("result",), fault=fault)
+    case.require(len(runs) <= len(rows) and names, "runs that were never made")
+    words = ("result", "current")
+    compared = case.call(selection.compare_validators, rows, current=names[0], names=words, fault=fault)
+    case.require(set(compared.columns) >= {"tasks", "verdict"}, "columns are lost")
+    case.call(selection.preferred_validator, rows, names=words, fault=fault)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from small_batches import random_batch
 
-from bures.methods import make_method, mcc
+from bures.methods import _terms, make_method
 
 
 def value(name, logits, **options):
@@ -42,7 +42,7 @@ def test_mcc_is_least_for_certain_and_greatest_for_even_predictions():
 
 def test_the_gradient_of_mcc_is_that_of_finite_differences(monkeypatch):
     # The weights are constants of the graph, which finite differences would see move.
-    monkeypatch.setattr(mcc, "prediction_entropies", lambda logits: torch.linspace(0, 1, len(logits)).double())
+    monkeypatch.setattr(_terms, "prediction_entropies", lambda logits: torch.linspace(0, 1, len(logits)).double())
     logits = random_batch(5, 6, k=4).logits_t
     assert torch.autograd.gradcheck(lambda x: value("mcc", x), logits)
 
@@ -50,8 +50,8 @@ def test_the_gradient_of_mcc_is_that_of_finite_differences(monkeypatch):
 def test_the_weights_of_mcc_are_constants(monkeypatch):
     logits = random_batch(5, 6, k=4).logits_t
     (wanted,) = torch.autograd.grad(value("mcc", logits, temperature=1.0), logits)
-    fixed = mcc.prediction_entropies(logits.detach())
-    monkeypatch.setattr(mcc, "prediction_entropies", lambda _: fixed)
+    fixed = _terms.prediction_entropies(logits.detach())
+    monkeypatch.setattr(_terms, "prediction_entropies", lambda _: fixed)
     (found,) = torch.autograd.grad(value("mcc", logits, temperature=1.0), logits)
     torch.testing.assert_close(found, wanted)
 
@@ -82,3 +82,11 @@ def test_the_gradient_of_bnm_is_finite_for_equal_predictions():
     logits = torch.zeros(8, 4, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(value("bnm", logits), logits)
     assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize("name", ["ckb", "ckb+mmd", "ckw", "class-means", "ckw-running", "im"])
+def test_confusion_adds_the_term_of_mcc(name):
+    batch = random_batch(k=4)
+    parts = make_method(name, confusion=0.5)(batch, 0.0)
+    assert set(parts.values) - set(make_method(name)(batch, 0.0).values) == {"confusion"}
+    assert parts.values["confusion"].item() == pytest.approx(value("mcc", batch.logits_t).item())

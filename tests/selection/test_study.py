@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from bures.experiments import read_results
-from bures.selection import study
+from bures.selection import comparable_runs, study
 
 
 def run(accuracies, task="a->b", method="ckb", select="im", **scores):
@@ -89,3 +89,48 @@ def test_what_is_wrong_is_named():
         study([run(ACCURACIES, score_im=ACCURACIES)], validators=["dev"])
     with pytest.raises(ValueError, match="by='colour' is no field of every result"):
         study([run(ACCURACIES, score_im=ACCURACIES)], by="colour")
+
+
+def test_ledgers_keep_columns_and_the_end_of_a_run_may_be_all_there_is():
+    columns = {"target_accuracy": ACCURACIES, "score_ckw": [None, *ACCURACIES[1:]], "target_score": [4, 3, 2, 1]}
+    table = study([{"task": "a->b", "method": "ckb", "recipe": {"select": "im"}, "epochs": columns}])
+    as_rows = [
+        dict(zip(["epoch", *columns], row, strict=True)) for row in zip(range(1, 5), *columns.values(), strict=True)
+    ]
+    assert table.equals(study([{"task": "a->b", "recipe": {"select": "im"}, "epochs": as_rows}]))
+    assert table.loc["im", "gain_over_last"] == pytest.approx(-10)
+    # Scores after the last epoch alone: runs can be compared, epochs cannot.
+    ends = [
+        {"task": "a->b", "epochs": {"target_accuracy": [0.1, last]}, "final": {"scores": {"snd": score, "ckw": None}}}
+        for last, score in ((0.5, 3.0), (0.8, 2.0), (0.6, 1.0))
+    ]
+    table = study(ends)
+    assert list(table.index) == ["snd"]
+    assert table.loc["snd", "runs"] == 0
+    assert math.isnan(table.loc["snd", "regret"])
+    assert table.loc["snd", "regret_runs"] == pytest.approx(30)
+    assert table.loc["snd", "regret_any_run"] == pytest.approx(80 - (50 + 80 + 60) / 3)
+
+
+def test_epochs_without_a_score_still_count_as_last_and_as_best():
+    gap = run([0.5, 0.6, 0.9, 0.8], score_ckw=[0.1, 0.2, None, None])
+    table = study([gap])
+    assert table.loc["ckw", "accuracy"] == pytest.approx(60)
+    assert table.loc["ckw", "gain_over_last"] == pytest.approx(-20)
+    assert table.loc["ckw", "regret"] == pytest.approx(30)
+
+
+def test_runs_that_saw_the_labels_are_no_choice():
+    honest = [run([0.2, last], score_im=[0, last]) for last in (0.4, 0.6)]
+    upper = run([0.2, 0.9], method="target", score_im=[0, 5.0])
+    assert study([*honest, upper]).equals(study(honest))
+
+
+def test_comparable_runs_have_the_same_validators():
+    older = [run(ACCURACIES, target_score=ACCURACIES) for _ in range(3)]
+    newer = [run(ACCURACIES, score_im=ACCURACIES, score_snd=ACCURACIES, **more) for more in ({}, {})]
+    most = [run(ACCURACIES, score_im=ACCURACIES, score_snd=ACCURACIES, score_ckw=ACCURACIES)]
+    runs, validators = comparable_runs([*older, *newer, *most])
+    assert (runs, validators) == ([*newer, *most], ["im", "snd"])
+    assert comparable_runs(older) == (older, ["im"])
+    assert comparable_runs([{"epochs": []}]) == ([], [])

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,6 +26,7 @@ __all__ = ["Cell", "RunnableCell", "load_cached", "noted_warnings", "rounded"]
 # What a ledger keeps of an epoch; the rest can be had by running the cell again.
 # "ckb" and "means" are the terms of the alignment, "seconds" the clock: figures of trainings need them.
 EPOCH_COLUMNS = ("step", "loss", "ckb", "means", "target_accuracy", "target_score", "seconds")
+SCORES = "score_"  # columns of validators, by which `bures.selection.study` compares them
 
 
 class RunnableCell(Protocol):
@@ -137,17 +138,20 @@ class Cell:
             "changes": dict(self.changes),
             "command": self.command,
             "final": rounded(manifest["final"]),
-            "epochs": {
-                name: [rounded(row.get(name)) for row in manifest["epochs"]]
-                for name in EPOCH_COLUMNS
-                if any(name in row for row in manifest["epochs"])
-            },
+            "epochs": _columns(manifest["epochs"]),
             "notes": list(dict.fromkeys([*manifest["notes"], *notes])),
             "data": {side: {name: manifest["data"][side][name] for name in described} for side in sides},
             "recipe": rounded(shown),
             "versions": manifest["versions"],
             "hardware": manifest["hardware"],
         }
+
+
+def _columns(epochs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """What a ledger keeps of the epochs: a list for each column that any of them has."""
+    found = dict.fromkeys(name for row in epochs for name in row)
+    kept = [name for name in EPOCH_COLUMNS if name in found] + [name for name in found if name.startswith(SCORES)]
+    return {name: [rounded(row.get(name)) for row in epochs] for name in kept}
 
 
 @lru_cache(maxsize=16)

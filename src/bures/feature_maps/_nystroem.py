@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, check_choice, check_positive, check_seed
+from bures.exact_distances import drown_in_rounding
 from bures.feature_maps._bandwidth import check_radial_kernel, pooled_bandwidth
 from bures.feature_maps._base import FeatureMap, check_count, mean_row, place, pool
 from bures.feature_maps._landmarks import LANDMARKS, kmeans_plus_plus, pivoted_cholesky, uniform
-from bures.kernels import Bandwidth, drown_in_rounding
+from bures.kernels import Bandwidth
 
 __all__ = ["NystroemMap"]
 

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from bures.arrays import check_positive, full_precision
 from bures.methods._method import Batch, Schedule, Term
 
-__all__ = ["DiversityTerm", "EntropyTerm", "prediction_entropies", "prediction_entropy", "prediction_terms"]
+__all__ = [
+    "TEMPERATURE",
+    "ClassConfusionTerm",
+    "DiversityTerm",
+    "EntropyTerm",
+    "prediction_entropies",
+    "prediction_entropy",
+    "prediction_terms",
+]
+
+TEMPERATURE = 2.5  # of the confusion of classes, from the programme of its authors
 
 
 def prediction_entropies(logits: Tensor) -> Tensor:
@@ -47,7 +58,32 @@ class DiversityTerm(Term):
         return (mean * mean.clamp_min(1e-30).log()).sum()
 
 
-def prediction_terms(entropy: float, diversity: float, start: float, ramp: float) -> list[Term]:
-    """What methods ask of the target's predictions: to be certain, and where ``diversity`` is positive, varied."""
+class ClassConfusionTerm(Term):
+    """How much of a class's predicted probability lies on samples that are predicted as other classes too."""
+
+    joins_queue = False
+
+    def __init__(self, schedule: Schedule, temperature: float = TEMPERATURE) -> None:
+        super().__init__("confusion", schedule)
+        self.temperature = check_positive("temperature", temperature)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Value of the term, not yet weighted."""
+        with full_precision(batch.logits_t):
+            logits = batch.logits_t / self.temperature
+            certainty = 1 + (-prediction_entropies(logits.detach())).exp()
+            p = logits.softmax(dim=1)
+            confusion = p.T @ (p * (certainty / certainty.mean())[:, None])
+            # A class without any probability is confused with none; the sums are otherwise far above this.
+            rows = confusion / confusion.sum(dim=1, keepdim=True).clamp_min(1e-30)
+            return (rows.sum() - rows.diagonal().sum()) / p.shape[1]
+
+
+def prediction_terms(entropy: float, diversity: float, confusion: float, start: float, ramp: float) -> list[Term]:
+    """What methods ask of the target's predictions: to be certain and, by weights, varied and not confused (`mcc`)."""
     terms: list[Term] = [EntropyTerm(entropy, start, ramp)]
-    return [*terms, DiversityTerm(diversity, start, ramp)] if diversity > 0 else terms
+    if diversity > 0:
+        terms.append(DiversityTerm(diversity, start, ramp))
+    if confusion > 0:
+        terms.append(ClassConfusionTerm(Schedule(confusion, start, ramp)))
+    return terms

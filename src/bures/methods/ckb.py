@@ -17,6 +17,7 @@ def ckb(
     *,
     entropy: float = 0.5,
     diversity: float = 0.0,
+    confusion: float = 0.0,
     weight: float = 1.0,
     eps: str | float = 1e-2,
     pseudo_labels: str = "soft",
@@ -30,10 +31,11 @@ def ckb(
     Luo and Ren, "Conditional Bures Metric for Domain Adaptation", CVPR 2021, eq. (6). Defaults are those of the paper's
     text, :math:`(\lambda_1, \lambda_2) = (0.5, 1)`, :math:`\varepsilon = 10^{-2}`; ``start`` and ``entropy_start`` are
     the epochs from which the terms count, ``ramp`` the epochs in which they rise. ``diversity`` weights the term of
-    information maximisation that keeps all classes in the predictions, which is not in the paper.
+    information maximisation that keeps all classes in the predictions, ``confusion`` that of `mcc`; neither is in the
+    paper.
     """
     alignment = _ckb(weight, eps, pseudo_labels, bandwidth, start, ramp)
-    return Method("ckb", [*prediction_terms(entropy, diversity, entropy_start, ramp), alignment])
+    return Method("ckb", [*prediction_terms(entropy, diversity, confusion, entropy_start, ramp), alignment])
 
 
 @register("ckb-no-entropy", matches="conditional", paper="Luo and Ren, CVPR 2021", cost="n²d + n³")
@@ -55,6 +57,7 @@ def ckb_mmd(
     *,
     entropy: float = 0.5,
     diversity: float = 0.0,
+    confusion: float = 0.0,
     weight: float = 1.0,
     eps: str | float = 1e-2,
     pseudo_labels: str = "soft",
@@ -72,7 +75,7 @@ def ckb_mmd(
     is pressed into those of the source.
     """
     terms = [
-        *prediction_terms(entropy, diversity, entropy_start, ramp),
+        *prediction_terms(entropy, diversity, confusion, entropy_start, ramp),
         _ckb(weight, eps, pseudo_labels, bandwidth, start, ramp),
         LabelMMDTerm(Schedule(weight, start, ramp), label_shift=label_shift),
     ]

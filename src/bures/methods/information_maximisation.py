@@ -11,7 +11,12 @@ __all__ = ["information_maximisation"]
 
 @register("im", matches="predictions", paper="Krause et al., NIPS 2010", cost="nK")
 def information_maximisation(
-    *, entropy: float = 0.5, diversity: float | None = None, entropy_start: float = 0.0, ramp: float = 0.0
+    *,
+    entropy: float = 0.5,
+    diversity: float | None = None,
+    confusion: float = 0.0,
+    entropy_start: float = 0.0,
+    ramp: float = 0.0,
 ) -> Method:
     r"""Certain and varied predictions of the target: :math:`CE + \lambda_1 Ent - \lambda_d H(\bar p)`.
 
@@ -20,4 +25,4 @@ def information_maximisation(
     of the entropy, as in the publication: the mutual information of samples and predictions. That weight is `ckb`'s.
     """
     diversity = entropy if diversity is None else diversity
-    return Method("im", prediction_terms(entropy, diversity, entropy_start, ramp))
+    return Method("im", prediction_terms(entropy, diversity, confusion, entropy_start, ramp))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from bures.arrays import check_positive, full_precision
-from bures.methods._method import Batch, Method, Schedule, Term
+from bures.methods._method import Method, Schedule
 from bures.methods._registry import register
-from bures.methods._terms import prediction_entropies
+from bures.methods._terms import TEMPERATURE, ClassConfusionTerm
 
-__all__ = ["ClassConfusionTerm", "mcc"]
+__all__ = ["mcc"]
 
 
 @register("mcc", matches="predictions", paper="Jin et al., ECCV 2020", cost="nK²")
-def mcc(*, weight: float = 1.0, temperature: float = 2.5, start: float = 0.0, ramp: float = 0.0) -> Method:
+def mcc(*, weight: float = 1.0, temperature: float = TEMPERATURE, start: float = 0.0, ramp: float = 0.0) -> Method:
     r"""Predictions of the target that do not waver between classes: :math:`CE + \mu\, \mathrm{MCC}`.
 
     .. math::
@@ -26,24 +23,3 @@ def mcc(*, weight: float = 1.0, temperature: float = 2.5, start: float = 0.0, ra
     the authors' programme, a constant of the graph. It looks at the target alone.
     """
     return Method("mcc", [ClassConfusionTerm(Schedule(weight, start, ramp), temperature)])
-
-
-class ClassConfusionTerm(Term):
-    """How much of a class's predicted probability lies on samples that are predicted as other classes too."""
-
-    joins_queue = False
-
-    def __init__(self, schedule: Schedule, temperature: float) -> None:
-        super().__init__("confusion", schedule)
-        self.temperature = check_positive("temperature", temperature)
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Value of the term, not yet weighted."""
-        with full_precision(batch.logits_t):
-            logits = batch.logits_t / self.temperature
-            certainty = 1 + (-prediction_entropies(logits.detach())).exp()
-            p = logits.softmax(dim=1)
-            confusion = p.T @ (p * (certainty / certainty.mean())[:, None])
-            # A class without any probability is confused with none; the sums are otherwise far above this.
-            rows = confusion / confusion.sum(dim=1, keepdim=True).clamp_min(1e-30)
-            return (rows.sum() - rows.diagonal().sum()) / p.shape[1]

@@ -17,6 +17,7 @@ def running_ckw(
     *,
     entropy: float = 0.5,
     diversity: float = 0.0,
+    confusion: float = 0.0,
     weight: float = 1.0,
     means: float = 1.0,
     eps: float = 1e-2,
@@ -32,7 +33,7 @@ def running_ckw(
     batch, through which the gradient flows; see `bures.RunningCKWLoss`, of which ``waves`` is the number of random
     features. Default options are ours.
     """
-    terms = prediction_terms(entropy, diversity, entropy_start, ramp)
+    terms = prediction_terms(entropy, diversity, confusion, entropy_start, ramp)
     alignment = RunningTerm(Schedule(weight, start, ramp), means=means, eps=eps, decay=decay, n_waves=waves)
     return Method("ckw-running", [*terms, alignment])
 

@@ -186,7 +186,8 @@ def _null_sample(
         return torch.empty(0)
     n = len(problem.source.labels)
     blocks = problem.blocks
-    pooled = torch.cat([torch.cat([blocks.ss, blocks.ts.T], dim=1), torch.cat([blocks.ts, blocks.tt], dim=1)])
+    between = blocks.ts.to(blocks.ss.dtype)
+    pooled = torch.cat([torch.cat([blocks.ss, between.T], dim=1), torch.cat([between, blocks.tt], dim=1)])
     strata = torch.cat([_strata(problem.source.labels), _strata(problem.target.labels)]).cpu()
     # Hard labels and weights belong to places, which the permutation keeps; soft labels move with their samples.
     soft = "soft" in (problem.source.labels.kind, problem.target.labels.kind)

@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from bures.arrays import checks_values, is_transformed
+from bures.exact_distances import drown_in_rounding
 from bures.factors import Factor
-from bures.kernels import Bandwidth, Kernel, drown_in_rounding
+from bures.kernels import Bandwidth, Kernel
 from bures.spectral import SMALL, norm_and_polar_factor, nuclear_norm
 
 __all__ = ["FusedProblem", "can_fuse", "fused_squared_distance"]

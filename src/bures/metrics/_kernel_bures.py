@@ -60,6 +60,15 @@ def kernel_bures(
     with full_precision(xs):
         tensor_call = is_tensor_call(xs=xs, xt=xt, sample_weight_s=sample_weight_s, sample_weight_t=sample_weight_t)
         s, t, ws, wt = read_samples(xs, xt, sample_weight_s, sample_weight_t)
-        blocks = gram_blocks(s, t, kernel=kernel, bandwidth=bandwidth, ws=ws, wt=wt, numpy_callable=not tensor_call)
+        blocks = gram_blocks(
+            s,
+            t,
+            kernel=kernel,
+            bandwidth=bandwidth,
+            ws=ws,
+            wt=wt,
+            precise_between=True,
+            numpy_callable=not tensor_call,
+        )
         terms = bures_terms(blocks, UnconditionalFactor(ws), UnconditionalFactor(wt))
         return as_result(terms.squared_distance, tensor_call)

@@ -78,7 +78,8 @@ def squared_mean_difference(blocks: GramBlocks, vs: Tensor, vt: Tensor) -> Tenso
     """
     within_s = (vs * (blocks.ss @ vs)).sum(dim=0)
     within_t = (vt * (blocks.tt @ vt)).sum(dim=0)
-    return within_s + within_t - 2 * (vt * (blocks.ts @ vs)).sum(dim=0)
+    between = blocks.ts @ vs.to(blocks.ts.dtype)
+    return within_s + within_t - 2 * (vt * between).sum(dim=0).to(vs.dtype)
 
 
 def _off_diagonal_mean(block: Tensor, w: Tensor, side: str) -> Tensor:

@@ -62,10 +62,15 @@ class BuresTerms:
 def bures_terms(blocks: GramBlocks, factor_s: Factor, factor_t: Factor, method: str = "auto") -> BuresTerms:
     """Theorem 5 with any factors of B: two traces and a nuclear norm."""
     dtype = blocks.ss.dtype
+    cross = cross_matrix(blocks.ts, factor_s, factor_t)
+    if method == "auto" and cross.dtype != dtype:
+        method = (
+            "polar"  # as for the dtype of the samples; a decomposition is for those who have all of them in float64
+        )
     return BuresTerms(
         trace_s=(blocks.ss * factor_s.trace_weights(dtype)).sum(),
         trace_t=(blocks.tt * factor_t.trace_weights(dtype)).sum(),
-        fidelity=nuclear_norm(cross_matrix(blocks.ts, factor_s, factor_t), method),
+        fidelity=nuclear_norm(cross, method).to(dtype),
     )
 
 
@@ -205,7 +210,17 @@ def assemble_problem(
     if prior is not None:
         ws, wt, frequencies = class_prior_weights(labels_s, labels_t, ws, wt, prior)
     numpy_callable = not tensor_call
-    gram = partial(gram_blocks, s, t, kernel=kernel, bandwidth=bandwidth, ws=ws, wt=wt, numpy_callable=numpy_callable)
+    gram = partial(
+        gram_blocks,
+        s,
+        t,
+        kernel=kernel,
+        bandwidth=bandwidth,
+        ws=ws,
+        wt=wt,
+        precise_between=method in ("auto", "polar"),
+        numpy_callable=numpy_callable,
+    )
     bind = partial(bind_label_kernel, kernel=label_kernel, bandwidth=label_bandwidth, numpy_callable=numpy_callable)
     with torch.no_grad():
         source, target = bind(labels_s, ws, argument=names.ys), bind(labels_t, wt, argument=names.yt)

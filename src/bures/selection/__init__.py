@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from bures.selection._predictions import negative_entropy as negative_entropy
     from bures.selection._predictions import neighbourhood_density as neighbourhood_density
     from bures.selection._predictions import relative_nuclear_norm as relative_nuclear_norm
+    from bures.selection._preference import compare_validators as compare_validators
+    from bures.selection._preference import preferred_validator as preferred_validator
     from bures.selection._reverse import reverse_accuracy as reverse_accuracy
     from bures.selection._study import study as study
+    from bures.selection._study_rows import comparable_runs as comparable_runs
+    from bures.selection._validator import DEFAULT_VALIDATOR as DEFAULT_VALIDATOR
     from bures.selection._validator import Validator as Validator
     from bures.selection._validator import make_validator as make_validator
     from bures.selection._validator import validator_names as validator_names
@@ -54,8 +58,12 @@ _HOMES = {
     "negative_entropy": "bures.selection._predictions",
     "neighbourhood_density": "bures.selection._predictions",
     "relative_nuclear_norm": "bures.selection._predictions",
+    "compare_validators": "bures.selection._preference",
+    "preferred_validator": "bures.selection._preference",
     "reverse_accuracy": "bures.selection._reverse",
     "study": "bures.selection._study",
+    "comparable_runs": "bures.selection._study_rows",
+    "DEFAULT_VALIDATOR": "bures.selection._validator",
     "Validator": "bures.selection._validator",
     "make_validator": "bures.selection._validator",
     "validator_names": "bures.selection._validator",

@@ -31,7 +31,7 @@ def negative_ckb(
     *,
     pseudo_labels: str = "soft",
     eps: str | float = 1e-2,
-    max_samples: int = 1024,
+    max_samples: int = 512,
 ) -> float:
     """Alignment within classes: squared CKB between source features and pseudo-labelled target features, negative.
 
@@ -81,7 +81,7 @@ def negative_ckw(
     *,
     pseudo_labels: str = "soft",
     eps: str | float = 1e-2,
-    max_samples: int = 1024,
+    max_samples: int = 512,
 ) -> float:
     """Alignment of classes: squared CKW between source features and pseudo-labelled target features, negative.
 
@@ -134,7 +134,7 @@ def _negative(
         if len(labels) != len(x):
             raise ValueError(f"{name} has {len(labels)} rows but there are {len(x)} features; accepted is one each")
     s, t = subset(len(xs), max_samples), subset(len(xt), max_samples)
-    xs, y, xt, p = xs[s].double(), y[s], xt[t].double(), p[t].double()
+    xs, y, xt, p = xs[s], y[s], xt[t], p[t].double()
     if _one_point(torch.cat([xs, xt])):
         return math.nan
     y, p = _used_classes(y, p)

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bures.arrays import describe
+from bures.selection._study_rows import end_rows, epoch_rows, judged_runs
 
 __all__ = ["study"]
-
-PREFIX = "score_"
 
 
 def study(
@@ -25,11 +23,13 @@ def study(
     ----------
     results : iterable of mapping
         Finished runs, as `bures.experiments.read_results` gives them, or manifests of run folders: each with
-        ``epochs``, rows that have ``target_accuracy`` and the scores. ``score_NAME`` is the column of a validator,
-        ``target_score`` that of the one that the run's recipe selects by. Runs of one ``task`` (all, where that is
-        missing) are compared with each other. Runs without target accuracies are left out.
+        ``epochs``, rows or columns that have ``target_accuracy`` and the scores. ``score_NAME`` is the column of a
+        validator, ``target_score`` that of the one that the run's recipe selects by; scores after the last epoch alone
+        may stand in ``final``. Runs of one ``task`` (all, where that is missing) are compared with each other. Left
+        out are runs without target accuracies, and those of the method ``target``, which trains on the labels.
     validators : sequence of str, optional
-        Whose rows to give; None is all that occur.
+        Whose rows to give; None is all that occur. Each is judged by the runs that have its scores: see
+        `comparable_runs` for runs on which validators can be compared.
     by : str, optional
         A field of the results, such as ``"task"`` or ``"method"``: a row for each of its values and each validator.
 
@@ -38,7 +38,7 @@ def study(
     DataFrame
         A row for each validator, the best choice of epochs first, with accuracies in percentage points:
 
-        - ``runs``: runs with at least one score.
+        - ``runs``: runs with scores of their epochs.
         - ``correlation_epochs``: rank correlation (Spearman) of score and accuracy over the epochs of a run, mean over
           runs. A run of which all epochs have one score or one accuracy says nothing and is left out.
         - ``correlation_runs``: the same over the last epochs of the runs of a task, mean over tasks.
@@ -47,6 +47,7 @@ def study(
         - ``regret``: accuracy of the best epoch, known to an oracle alone, less that of the chosen one.
         - ``regret_runs``: of the runs of a task, accuracy of the best after the last epoch less that of the run with
           the best score there, mean over tasks with at least two runs.
+        - ``regret_any_run``: the same for a run that is drawn blindly.
 
     Examples
     --------
@@ -62,75 +63,71 @@ def study(
     im                        1.0            10.0     0.0
     snd                      -0.5           -30.0    40.0
     """
-    rows = _epochs(results, by)
-    if rows.empty:
+    runs = judged_runs(results)
+    keys = ["validator"] if by is None else [by, "validator"]
+    epochs, ends = _parts(epoch_rows(runs, by), keys), _parts(end_rows(runs, by), keys)
+    names = list(dict.fromkeys([*epochs, *ends]))
+    if not names:
         raise ValueError("no result has both target accuracies and scores of its epochs; there is nothing to compare")
     if validators is not None:
-        if unknown := sorted(set(validators) - set(rows["validator"])):
-            found = ", ".join(sorted(set(rows["validator"])))
-            raise ValueError(f"no result has scores of validator {unknown[0]!r}; there are scores of {found}")
-        rows = rows[rows["validator"].isin(list(validators))]
-    keys = ["validator"] if by is None else [by, "validator"]
-    table = pd.DataFrame({key: _summary(part) for key, part in rows.groupby(keys if by else "validator")}).T
-    table.index = table.index.set_names(keys)
-    table["runs"] = table["runs"].astype(int)
-    order = ["regret"] if by is None else [by, "regret"]
-    return table.reset_index().sort_values(order, kind="stable").set_index(keys)
-
-
-def _epochs(results: Iterable[Mapping[str, Any]], by: str | None) -> pd.DataFrame:
-    """A row for each run, epoch and validator: task, run, epoch, accuracy and score."""
-    rows: list[dict[str, Any]] = []
-    for number, result in enumerate(results):
-        epochs = result.get("epochs") or () if isinstance(result, Mapping) else None
-        if epochs is None or not all(isinstance(row, Mapping) for row in epochs):
-            raise TypeError(
-                f"results has a {describe(result)} at {number}; accepted are mappings with epochs, a list of mappings"
+        found = sorted({name[-1] for name in names})
+        if unknown := sorted(set(validators) - set(found)):
+            raise ValueError(
+                f"no result has scores of validator {unknown[0]!r}; there are scores of {', '.join(found)}"
             )
-        group = {} if by is None else {by: _field(result, by)}
-        chosen = (result.get("recipe") or {}).get("select", "im")
-        for row in epochs:
-            accuracy = row.get("target_accuracy")
-            if accuracy in (None, ""):
-                continue
-            scores = {name.removeprefix(PREFIX): value for name, value in row.items() if name.startswith(PREFIX)}
-            scores.setdefault(chosen, row.get("target_score"))
-            common = {"task": result.get("task", ""), "run": number, "epoch": row["epoch"], "accuracy": float(accuracy)}
-            rows += [
-                {**group, **common, "validator": name, "score": float(value)}
-                for name, value in scores.items()
-                if value not in (None, "") and math.isfinite(float(value))
-            ]
-    return pd.DataFrame(rows)
+        names = [name for name in names if name[-1] in validators]
+    rows = [{**_choice_of_epochs(epochs.get(name)), **_choice_of_runs(ends.get(name))} for name in names]
+    table = pd.DataFrame(rows, index=pd.MultiIndex.from_tuples(names, names=keys)).reset_index()
+    order = ["regret", "validator"] if by is None else [by, "regret", "validator"]
+    return table.sort_values(order, kind="stable").set_index(keys)
 
 
-def _field(result: Mapping[str, Any], by: str) -> str:
-    value = result.get(by, (result.get("recipe") or {}).get(by))
-    if value is None:
-        raise ValueError(f"by={by!r} is no field of every result; for example 'task', 'method' or 'recipe_name'")
-    return str(value)
+def _parts(rows: pd.DataFrame, keys: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
+    if rows.empty:
+        return {}
+    return {tuple(part[list(keys)].iloc[0]): part for _, part in rows.groupby(list(keys))}
 
 
-def _summary(part: pd.DataFrame) -> pd.Series[float]:
-    """What the choices of one validator are worth."""
-    runs = [run.sort_values("epoch") for _, run in part.groupby("run")]
-    chosen = np.array([run["accuracy"].iloc[int(run["score"].to_numpy().argmax())] for run in runs])
-    last = np.array([run["accuracy"].iloc[-1] for run in runs])
-    oracle = np.array([run["accuracy"].max() for run in runs])
-    ends = pd.concat([run.iloc[[-1]] for run in runs])
-    tasks = [task for _, task in ends.groupby("task") if len(task) > 1]
-    lost = [task["accuracy"].max() - task["accuracy"].iloc[int(task["score"].to_numpy().argmax())] for task in tasks]
-    return pd.Series(
-        {
-            "runs": len(runs),
-            "correlation_epochs": _mean([_spearman(run) for run in runs]),
-            "correlation_runs": _mean([_spearman(task) for task in tasks]),
-            "accuracy": 100 * chosen.mean(),
-            "gain_over_last": 100 * (chosen - last).mean(),
-            "regret": 100 * (oracle - chosen).mean(),
-            "regret_runs": 100 * _mean(lost),
-        }
-    )
+def _choice_of_epochs(rows: pd.DataFrame | None) -> dict[str, float]:
+    """What the choices of one validator among the epochs of each run are worth."""
+    if rows is None:
+        return dict.fromkeys(("correlation_epochs", "accuracy", "gain_over_last", "regret"), math.nan) | {"runs": 0}
+    runs = [run for _, run in rows.groupby("run")]
+    chosen, last, oracle = (100 * np.array(values) for values in zip(*map(_chosen, runs), strict=True))
+    return {
+        "runs": len(runs),
+        "correlation_epochs": _mean([_spearman(run) for run in runs]),
+        "accuracy": float(chosen.mean()),
+        "gain_over_last": float((chosen - last).mean()),
+        "regret": float((oracle - chosen).mean()),
+    }
+
+
+def _choice_of_runs(rows: pd.DataFrame | None) -> dict[str, float]:
+    """What the choice of one validator among the runs of each task is worth."""
+    tasks = [] if rows is None else [task for _, task in rows.groupby("task") if len(task) > 1]
+    return {
+        "correlation_runs": _mean([_spearman(task) for task in tasks]),
+        "regret_runs": 100 * _mean([run_regret(task) for task in tasks]),
+        "regret_any_run": 100 * _mean([task["accuracy"].max() - task["accuracy"].mean() for task in tasks]),
+    }
+
+
+def _chosen(run: pd.DataFrame) -> tuple[float, float, float]:
+    """Accuracy of the epoch with the best score (the first of equals, as training keeps it), the last and the best."""
+    ordered = run.sort_values("epoch")
+    return ordered["accuracy"].iloc[int(ordered["score"].argmax())], run["last"].iloc[0], run["oracle"].iloc[0]
+
+
+def epoch_regret(run: pd.DataFrame) -> float:
+    """What a choice among the epochs of a run loses against the best of them."""
+    chosen, _, oracle = _chosen(run)
+    return oracle - chosen
+
+
+def run_regret(task: pd.DataFrame) -> float:
+    """What a choice among the runs of a task loses against the best of them."""
+    return float(task["accuracy"].max() - task["accuracy"].iloc[int(task["score"].argmax())])
 
 
 def _spearman(rows: pd.DataFrame) -> float:

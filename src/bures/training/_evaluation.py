@@ -11,7 +11,15 @@ from torch import Tensor
 
 from bures.data import Domain, HiddenLabels
 from bures.networks import Network
-from bures.selection import Evidence, Reliability, Validator, fit_temperature, importance_weights, make_validator
+from bures.selection import (
+    DEFAULT_VALIDATOR,
+    Evidence,
+    Reliability,
+    Validator,
+    fit_temperature,
+    importance_weights,
+    make_validator,
+)
 from bures.selection._predictions import information, row_entropies
 from bures.training._inputs import Inputs
 from bures.training._placement import move_samples
@@ -69,7 +77,7 @@ class Evaluator:
     batch_size : int, optional
         Samples forwarded at once.
     validators : sequence of Validator, optional
-        Score the network without the labels; the first selects. None is information maximisation.
+        Score the network without the labels; the first selects. None is `bures.selection.DEFAULT_VALIDATOR`.
     source : Domain, optional
         Source samples with labels, of training, for validators that need them.
     validation : Domain, optional
@@ -93,7 +101,7 @@ class Evaluator:
             raise ValueError(f"hidden holds {len(hidden)} labels but domain has {len(domain)} samples")
         self.domain, self.target, self.inputs = domain, target, inputs
         self.n_workers, self.batch_size = n_workers, batch_size
-        self.validators = tuple(validators or (make_validator("im"),))
+        self.validators = tuple(validators or (make_validator(DEFAULT_VALIDATOR),))
         self.source, self.validation = source, validation
         self.__hidden = hidden
 

@@ -15,7 +15,7 @@ import yaml
 
 from bures.files import write_text
 from bures.methods import Method, make_method, method_names, method_options
-from bures.selection import Validator, make_validator, validator_names
+from bures.selection import DEFAULT_VALIDATOR, Validator, make_validator, validator_names
 from bures.training._augment import AUGMENTATIONS
 from bures.training._sizes import network_for, stored_side
 
@@ -101,7 +101,8 @@ class Recipe:
         mixture of two domains, which no batch ever had.
     select : str
         Validator whose score, larger for the better model without target labels, decides which epoch is the best: one
-        of `bures.selection.validator_names`.
+        of `bures.selection.validator_names`. The default, `bures.selection.DEFAULT_VALIDATOR`, is what the published
+        study speaks for.
     validators : sequence of str, or "all"
         Validators whose scores go into the log after every epoch, in columns ``score_NAME``. "all" are those that the
         held-out samples allow.
@@ -157,7 +158,7 @@ class Recipe:
     precision: str = "32-true"
 
     evaluation_batchnorm: str = "auto"
-    select: str = "im"
+    select: str = DEFAULT_VALIDATOR
     validators: Sequence[str] = ()
     source_holdout: float = 0.0
     seed: int = 0
