@@ -212,7 +212,7 @@ class ShiftTest:
         axes.hist(
             self.null,
             bins,
-            (low - room, high + room),
+            range=(low - room, high + room),
             color="#9ecae1",
             edgecolor="white",
             linewidth=0.4,
