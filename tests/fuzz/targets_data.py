@@ -72,9 +72,7 @@ def domains(case: Case) -> None:
         case.finite(samples.tensor)
         classes = tuple("abcd"[:k]) if case.whole(0, 9) else ("a",) * k
         labels = y.value if y.value is None or isinstance(y.value, torch.Tensor) else _tensor(y.value)
-        fault = (y.fault if not isinstance(labels, torch.Tensor) or y.fault else None) or (
-            "names" if classes == ("a",) * k else None
-        )
+        fault = x.fault or y.fault or ("names" if classes == ("a",) * k else None)
         domain = case.call(Domain, side, samples, classes, labels, names=names, fault=fault)
         case.require(repr(domain), "nothing to show")
         made.append(domain)
@@ -168,4 +166,4 @@ def label_reading(case: Case) -> None:
     weights = case.call(class_prior_weights, source, target_labels, ws, wt, prior, names=("prior",), fault="prior")
     for w in weights:
         case.finite(w)
-        case.close(w.sum(), 1.0, 1e-6, "weights that do not sum to one")
+        case.close(w.sum(), 1.0, 2e-3, "weights that do not sum to one")  # a prior may come from half precision

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -16,7 +15,7 @@ from bures.cli._options import DATA, MACHINE, TRAINING, Accelerator, DataRoot, P
 from bures.cli._progress import leading_process, progress_bar
 from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
-from bures.files import write_json
+from bures.files import read_yaml, write_json
 from bures.methods import method_names
 from bures.selection import validator_names
 from bures.training import Recipe, RunFolder, StoppedBySignal, load_recipe
@@ -291,10 +290,7 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
         name, sign, value = text.partition("=")
         if not sign or not name:
             raise ValueError(f"--set {text!r} is no FIELD=VALUE; write for example --set options.eps=0.1")
-        try:
-            changes[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ValueError(f"--set {text!r}: {value!r} is no value: {' '.join(str(error).split())}") from error
+        changes[name] = read_yaml(value, f"--set {text!r}: {value!r}")
     return changes
 
 

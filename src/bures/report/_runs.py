@@ -157,7 +157,7 @@ def read_run(path: str | Path) -> RunRecord:
             f"{folder.samples.name} is not in the run folder, so that there is no feature map, no shift before and "
             f"after, no pictures and no calibration. Get it with: {_remedy(folder, manifest)}"
         )
-    return RunRecord(folder.path, manifest, _epochs(folder, manifest), tuple(names), counts, kept, missing)
+    return RunRecord(folder.path, manifest, _epochs(folder, manifest, missing), tuple(names), counts, kept, missing)
 
 
 def _remedy(folder: RunFolder, manifest: dict[str, Any]) -> str:
@@ -183,7 +183,7 @@ def _read_part(read: Callable[[], Any], file: Path, missing: list[str]) -> Any:
         return None
     try:
         return read()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         missing.append(f"{file.name} cannot be read and is left out: {error}")
         return None
 
@@ -207,15 +207,16 @@ def _model_classes(folder: RunFolder) -> tuple[str, ...]:
         return ()
 
 
-def _epochs(folder: RunFolder, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+def _epochs(folder: RunFolder, manifest: dict[str, Any], missing: list[str]) -> list[dict[str, Any]]:
     """Rows of the manifest or, while the run goes on, of the log."""
     if manifest.get("epochs"):
         return [dict(row) for row in manifest["epochs"]]
-    try:
-        with open(folder.log, encoding="utf-8", newline="") as stream:
-            return list(_numbers(csv.DictReader(stream)))
-    except OSError:
-        return []
+    return _read_part(lambda: _read_log(folder.log), folder.log, missing) or []
+
+
+def _read_log(file: Path) -> list[dict[str, Any]]:
+    with open(file, encoding="utf-8", newline="") as stream:
+        return list(_numbers(csv.DictReader(stream)))
 
 
 def _numbers(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
