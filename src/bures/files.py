@@ -68,7 +68,7 @@ def check_output(path: str | Path) -> Path:
 def write_text(path: str | Path, text: str) -> Path:
     """Write a text file in UTF-8, whole or not at all."""
     with atomic_file(path) as stream:
-        stream.write(text.encode())
+        stream.write(text.encode("utf-8", "backslashreplace"))  # JSON may name half characters, which UTF-8 has not
     return Path(path)
 
 

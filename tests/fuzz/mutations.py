@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -119,9 +120,9 @@ def _exchange(value: Any, rng: np.random.Generator) -> Any:
     for _ in range(int(rng.integers(1, 4))):
         places = list(_places(value))
         if not places:
-            return OBJECTS[int(rng.integers(len(OBJECTS)))]
+            return deepcopy(OBJECTS[int(rng.integers(len(OBJECTS)))])
         holder, key = places[int(rng.integers(len(places)))]
-        new = OBJECTS[int(rng.integers(len(OBJECTS)))]
+        new = deepcopy(OBJECTS[int(rng.integers(len(OBJECTS)))])
         what = rng.random()
         if what < 0.15:
             del holder[key]

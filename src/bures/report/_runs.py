@@ -13,11 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from bures.kinds import FIELDS, LIST, NUMBER, WHOLE, check_kinds
 from bures.training import RunFolder
 from bures.training._kept import KeptSamples, read_kept
 
 __all__ = ["RunRecord", "baseline_of", "read_run", "read_runs", "sibling_baseline"]
 
+KINDS = {
+    **dict.fromkeys(("recipe", "network", "hardware", "versions", "data", "data.*", "final", "final.best"), FIELDS),
+    **dict.fromkeys((f"data.{side}.samples" for side in ("source", "target", "evaluation")), WHOLE),
+    **dict.fromkeys(("notes", "epochs"), LIST),
+    "epochs.*": FIELDS,
+    **dict.fromkeys((f"epochs.*.{name}" for name in ("target_accuracy", "target_score", "seconds")), NUMBER),
+    "epochs.*.target_effective_classes": NUMBER,
+    **dict.fromkeys((f"final.{name}" for name in ("accuracy", "score", "effective_classes", "seconds")), NUMBER),
+    "final.accuracy_by_batchnorm": FIELDS,
+    "final.accuracy_by_batchnorm.*": NUMBER,
+    "final.best.accuracy": NUMBER,
+}
 COMPARISON = "adapt.json"  # what `bures adapt` was asked for, in a folder of several runs
 
 
@@ -139,6 +152,10 @@ def read_run(path: str | Path) -> RunRecord:
     """Read one run folder; an error where its manifest is missing or damaged."""
     folder = RunFolder(path)
     manifest = folder.read_manifest()
+    try:
+        check_kinds(manifest, KINDS)
+    except ValueError as error:
+        raise ValueError(f"{folder.manifest} is damaged: {error}") from error
     for name in ("recipe", "data"):
         if not isinstance(manifest.get(name), dict):
             raise ValueError(f"{folder.manifest} is damaged: {name!r} is missing")
@@ -210,7 +227,7 @@ def _model_classes(folder: RunFolder) -> tuple[str, ...]:
 def _epochs(folder: RunFolder, manifest: dict[str, Any], missing: list[str]) -> list[dict[str, Any]]:
     """Rows of the manifest or, while the run goes on, of the log."""
     if manifest.get("epochs"):
-        return [dict(row) for row in manifest["epochs"]]
+        return [dict(row) for row in manifest["epochs"] if row]
     return _read_part(lambda: _read_log(folder.log), folder.log, missing) or []
 
 
