@@ -45,8 +45,7 @@ def source_accuracy(validation_probabilities: Array, validation_labels: Array) -
     >>> source_accuracy(np.eye(2), np.array([0, 0]))
     0.5
     """
-    p = read_probabilities("validation_probabilities", validation_probabilities)
-    y = read_labels("validation_labels", validation_labels, p.shape[1])
+    p, y = _read_validation(validation_probabilities, validation_labels)
     return float((p.argmax(dim=1) == y).double().mean())
 
 
@@ -279,11 +278,16 @@ def _read_pair(losses: Array, weights: Array) -> tuple[Tensor, Tensor]:
 
 def _losses(probabilities: Array, labels: Array, loss: str) -> Tensor:
     check_choice("loss", loss, LOSSES)
-    p = read_probabilities("validation_probabilities", probabilities).double()
-    y = read_labels("validation_labels", labels, p.shape[1])
-    if len(y) != len(p):
-        raise ValueError(f"validation_labels has {len(y)} entries but validation_probabilities {len(p)} rows")
+    p, y = _read_validation(probabilities, labels)
     if loss == "zero-one":
         return (p.argmax(dim=1) != y).double()
     own = p[torch.arange(len(p)), y]
     return -own.clamp(min=torch.finfo(torch.float32).tiny).log()
+
+
+def _read_validation(probabilities: Array, labels: Array) -> tuple[Tensor, Tensor]:
+    p = read_probabilities("validation_probabilities", probabilities).double()
+    y = read_labels("validation_labels", labels, p.shape[1])
+    if len(y) != len(p):
+        raise ValueError(f"validation_labels has {len(y)} entries but validation_probabilities {len(p)} rows")
+    return p, y

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,6 +119,8 @@ def out_of_fold_labels(
     y = np.asarray(ys.detach().cpu() if isinstance(ys, Tensor) else ys)
     if y.ndim != 1 or y.dtype.kind == "f" or len(y) != len(s):
         raise ValueError(f"ys is a {describe(ys)}; accepted is one class, an integer or a string, for each of {len(s)}")
+    if y.dtype == object and not (all(isinstance(c, str) for c in y) or all(isinstance(c, Integral) for c in y)):
+        raise TypeError("ys holds objects; accepted are classes that are all integers or all strings")
     if len(s) < n_folds:
         raise ValueError(f"xs has {len(s)} samples; {n_folds} folds need at least as many, pass fewer folds")
     rng = np.random.default_rng(seed)
