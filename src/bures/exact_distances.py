@@ -13,20 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["about_median", "drown_in_rounding", "exact_squared_distances"]
+__all__ = ["about_median", "exact_squared_distances", "smallest_square"]
 
 
-def drown_in_rounding(width: float, largest: float, dtype: torch.dtype) -> bool:
-    """Whether squared distances of size ``width`` lose half of their digits beside rows of squared norm ``largest``.
+def smallest_square(largest: float, dtype: torch.dtype) -> float:
+    """Squared distances below this lose half of their digits in products of rows of squared norms up to ``largest``.
 
     Examples
     --------
     >>> import torch
-    >>> from bures.exact_distances import drown_in_rounding
-    >>> drown_in_rounding(1.0, 1e5, torch.float32), drown_in_rounding(1.0, 1e5, torch.float64)
-    (True, False)
+    >>> from bures.exact_distances import smallest_square
+    >>> smallest_square(1e5, torch.float32) > 1 > smallest_square(1e5, torch.float64)
+    True
     """
-    return width < math.sqrt(torch.finfo(dtype).eps) * largest
+    return math.sqrt(torch.finfo(dtype).eps) * largest
 
 
 def about_median(xs: Tensor, xt: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import check_choice, check_finite, check_positive, checks_values, constant, describe
-from bures.exact_distances import about_median, drown_in_rounding, exact_squared_distances
+from bures.exact_distances import about_median, exact_squared_distances, smallest_square
 
 __all__ = [
     "BANDWIDTH_RULES",
@@ -129,7 +129,12 @@ def gram_blocks(
     # Lengths are in units of the power of two that `standardise` divided by. The Gaussian kernel divides squared
     # distances by sigma^2; the Laplacian kernel divides L1 distances by sigma.
     widths = _block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale)
-    if kernel == "gaussian" and a.device.type == "cpu" and checks_values() and _drown(a, b, widths):
+    if (
+        kernel == "gaussian"
+        and a.device.type == "cpu"
+        and checks_values()
+        and _drown((a, b), distances, widths, bandwidth)
+    ):
         a, b = about_median(xs, xt, scale)
         distances = exact_squared_distances(a, b)
         widths = _block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale, exact=True)
@@ -174,9 +179,21 @@ def common_frame(pooled: Tensor, *, shift: bool = True) -> tuple[Tensor, Tensor]
     return centre + (pooled - centre).mean(dim=0), scale  # less the rounding of the mean: constants become zero
 
 
-def _drown(a: Tensor, b: Tensor, widths: tuple[Tensor, Tensor, Tensor]) -> bool:
-    largest = max(float(x.detach().square().sum(dim=1).amax()) for x in (a, b))
-    return drown_in_rounding(min(map(float, widths)), largest, a.dtype)
+def _drown(
+    samples: tuple[Tensor, Tensor],
+    distances: tuple[Tensor, Tensor, Tensor],
+    widths: tuple[Tensor, Tensor, Tensor],
+    bandwidth: Bandwidth,
+) -> bool:
+    """Whether the bandwidth is lost beside the largest squared norm of the standardised samples."""
+    n, m = map(len, samples)
+    largest = max(float(x.detach().square().sum(dim=1).amax()) for x in samples)
+    smallest = smallest_square(largest, samples[0].dtype)
+    if bandwidth == "median":  # a median that is lost may be zero, and the width then the mean
+        ss, tt, ts = (int((distance.detach() < smallest).sum()) for distance in distances)
+        if (ss - n) + (tt - m) + 2 * ts >= n * (n - 1) / 2 + m * (m - 1) / 2 + n * m:
+            return True
+    return min(map(float, widths)) < smallest
 
 
 def squared_distances(a: Tensor, b: Tensor, *, precise_between: bool = False) -> tuple[Tensor, Tensor, Tensor]:

@@ -179,7 +179,8 @@ def _run_target(one: Target, cases: int, seed: int, shrink: bool) -> tuple[int, 
         case = Case(data.draw)
         last["said"] = case.said
         try:
-            one.check(case)
+            with quiet():
+                one.check(case)
         except Refused:
             refused += 1
 

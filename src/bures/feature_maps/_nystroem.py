@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, check_choice, check_positive, check_seed
-from bures.exact_distances import drown_in_rounding
+from bures.exact_distances import smallest_square
 from bures.feature_maps._bandwidth import check_radial_kernel, pooled_bandwidth
 from bures.feature_maps._base import FeatureMap, check_count, mean_row, place, pool
 from bures.feature_maps._landmarks import LANDMARKS, kmeans_plus_plus, pivoted_cholesky, uniform
@@ -177,7 +177,7 @@ def kernel_less_one(rows: Tensor, others: Tensor, kernel: str) -> Tensor:
     if kernel == "laplacian":
         return torch.expm1(-torch.cdist(rows, others, p=1.0))
     norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True).square()  # without n d numbers in between
-    if rows.device.type == "cpu" and len(rows) and drown_in_rounding(1.0, float(norms.max()), rows.dtype):
+    if rows.device.type == "cpu" and len(rows) and smallest_square(float(norms.max()), rows.dtype) > 1:
         distances = torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist")
         return distances.square_().neg_().expm1_()
     exponent = torch.addmm(-others.square().sum(dim=1), rows, others.T, alpha=2)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import checks_values, is_transformed
-from bures.exact_distances import drown_in_rounding
+from bures.exact_distances import smallest_square
 from bures.factors import Factor
 from bures.kernels import Bandwidth, Kernel
 from bures.spectral import SMALL, norm_and_polar_factor, nuclear_norm
@@ -58,8 +58,8 @@ def fused_squared_distance(xs: Tensor, xt: Tensor, problem: FusedProblem) -> Ten
     """Squared distance of two samples (n, d), (m, d), differentiable in both."""
     with torch.inference_mode() if isinstance(problem.factors, Tensor) else torch.no_grad():
         frame = _frame(xs, xt, problem)
-        exact = drown_in_rounding(min(frame.widths), float(frame.norms.max()), xs.dtype)
-    if exact:
+        lost = min(frame.widths) < smallest_square(float(frame.norms.max()), xs.dtype)
+    if lost:  # distances beside the bandwidth are noise here: the general path takes them by differences
         return problem.reference(xs, xt)
     if torch.is_grad_enabled() and (xs.requires_grad or xt.requires_grad):
         value: Tensor = _FusedDistance.apply(xs, xt, problem, frame)
