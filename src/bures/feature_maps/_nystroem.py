@@ -177,9 +177,9 @@ def kernel_less_one(rows: Tensor, others: Tensor, kernel: str) -> Tensor:
     if kernel == "laplacian":
         return torch.expm1(-torch.cdist(rows, others, p=1.0))
     norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True).square()  # without n d numbers in between
-    if rows.device.type == "cpu" and len(rows) and smallest_square(float(norms.max()), rows.dtype) > 1:
+    if rows.device.type == "cpu" and len(rows) and smallest_square(float(norms.detach().max()), rows.dtype) > 1:
         distances = torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist")
-        return distances.square_().neg_().expm1_()
+        return torch.expm1(-distances.square())
     exponent = torch.addmm(-others.square().sum(dim=1), rows, others.T, alpha=2)
     return exponent.sub_(norms).clamp_(max=0).expm1_()  # in place: every other pass over n D numbers is a product
 
