@@ -23,8 +23,8 @@ eigendecompositions, a singular value decomposition (on a GPU by the fastest of 
 and autograd through all of it. Contestants take turns in one process, and times are medians. Ratios are textbook over
 bures: above one, bures is faster. Errors are relative to the textbook formula in float64: of the value to the sum of
 the two traces, of the gradient in norm. Memory is the peak during value and gradient, as a share of the textbook's. On
-a GPU it includes the CUDA graph that `CKBLoss` keeps for batches up to 2048, some tens of MiB, which is many times what
-small batches need by themselves; `cuda_graphs=False` does without.
+a GPU it includes the CUDA graph that `CKBLoss` keeps for batches up to 2048, with the workspaces of its libraries, many
+times what small batches need by themselves; `cuda_graphs=False` does without.
 
 Features: *clusters* (classes of 32 intrinsic dimensions in 512), *noise* (512 independent dimensions), *lenet* (512
 features of a LeNet after a short training on MNIST and USPS, or on the bundled digits where these are not there),

@@ -109,10 +109,10 @@ def summary_table() -> str:
     return "\n".join(lines)
 
 
-def paired_table(grid: str, reference: str) -> str:
-    """Signed-rank tests of a method against those with the same recipe, over tasks."""
-    recipe = load_grid(grid).stages[0].recipe
-    matrix = accuracy_matrix(load_grid(grid), results(grid), recipes=[recipe or "", "shallow"])
+def paired_table(grid: str, reference: str, recipe: str | None = None) -> str:
+    """Signed-rank tests of a method over tasks: against those with the same recipe and, for the first, the shallow."""
+    recipes = [recipe] if recipe else [load_grid(grid).stages[0].recipe or "", "shallow"]
+    matrix = accuracy_matrix(load_grid(grid), results(grid), recipes=recipes)
     if reference not in matrix.columns:
         return f"{reference} was not run yet."
     lines = ["| method | pairs | difference | wins, ties, losses | p | p (Holm) |", "| --- |" + " ---: |" * 5]
@@ -134,6 +134,32 @@ def ranks(grid: str, *, draw: bool) -> str:
     if draw:
         rank_figure(ranking, title=load_grid(grid).title).savefig(IMAGES / f"ranks-{grid}.png", dpi=110)
     return f"![Average ranks on {load_grid(grid).title}](images/ranks-{grid}.png)"
+
+
+def option_trials_table(grid: str, recipe: str) -> str:
+    """Trials of a recipe's options on some tasks of a grid: accuracies, and the score that the choice was made by."""
+    declared = load_grid(grid)
+    names = {
+        declared.task_key(task): " → ".join(declared.short.get(domain, domain) for domain in task.split(":"))
+        for task in declared.tasks
+    }
+    found: dict[str, dict[str, Any]] = {}
+    for run in results("trials"):
+        if run["recipe_name"] == recipe and run["task"] in names:
+            changes = ", ".join(part.removeprefix("options.") for part in run["key"].split("|")[5:])
+            found.setdefault(f"{run['method']} | {changes.replace('=', ' = ')}", {})[run["task"]] = run["final"]
+    tasks = [task for task in names if any(task in of_task for of_task in found.values())]
+    heads = [f"{names[task]}, {what}" for what in ("%", "score") for task in tasks]
+    lines = ["| method | changes | " + " | ".join([*heads, "mean score"]) + " |"]
+    lines.append("| --- | --- |" + " ---: |" * (len(heads) + 1))
+    complete = {name: of_task for name, of_task in found.items() if set(of_task) == set(tasks)}
+    scores = {name: mean(of_task[task]["scores"]["im"] for task in tasks) for name, of_task in complete.items()}
+    for name in sorted(complete, key=scores.__getitem__, reverse=True):
+        finals = [complete[name][task] for task in tasks]
+        cells = [f"{100 * final['accuracy']:.1f}" for final in finals]
+        cells += [f"{final['scores']['im']:.3f}" for final in finals]
+        lines.append("| " + " | ".join([name, *cells, f"{scores[name]:.3f}"]) + " |")
+    return "\n".join(lines)
 
 
 def step_table() -> str:
@@ -168,6 +194,10 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
         found[f"ranks {grid}"] = partial(ranks, grid, draw=draw)
         for method in FAMILY:
             found[f"paired {grid} {method}"] = partial(paired_table, grid, method)
+    for method in FAMILY:
+        best = "office-home-features-best"
+        found[f"paired {best} {method}"] = partial(paired_table, "office-home", method, best)
+    found["trials office-home"] = partial(option_trials_table, "office-home", "office-home-features")
     found["imageclef"] = partial(grid_table, "imageclef", methods=printed, recipes=("imageclef",))
     found["digits-short"] = partial(grid_table, "digits", methods=(*CONTROLS, *FAMILY), notes=False)
     return found

@@ -8,8 +8,10 @@ be called several times before its backward.
 
 from __future__ import annotations
 
+import gc
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -81,7 +83,7 @@ class _CapturedLoss:
                 torch.autograd.grad(loss(*self.inputs), self.wanted)
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with _no_collection(), torch.cuda.graph(self.graph):
             value = loss(*self.inputs)
             self.gradients = torch.autograd.grad(value, self.wanted)
             self.value = value.detach()
@@ -91,6 +93,18 @@ class _CapturedLoss:
             static.data.copy_(given)
         self.graph.replay()
         return self.value.clone(), [gradient.clone() for gradient in self.gradients]
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Hold the garbage collector: another graph that it frees during a capture makes the capture invalid."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Replay(torch.autograd.Function):

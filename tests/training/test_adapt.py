@@ -143,6 +143,14 @@ def test_every_method_trains(method, train):
     assert all(bool(value.isfinite().all()) for value in load_file(run.path / "model.safetensors").values())
 
 
+def test_a_step_does_not_seed_accelerators_that_are_not_there(train, monkeypatch):
+    # torch.manual_seed writes a traceback for each of these, which takes longer than the step of a small network.
+    seeded = []
+    monkeypatch.setattr(torch.xpu.random, "_lazy_call", lambda *_, **__: seeded.append("xpu"))
+    train()
+    assert not seeded
+
+
 def test_label_smoothing_is_that_of_the_definition():
     source = vectors(16, seed=1)
     recipe = Recipe(method="source", head="linear", label_smoothing=0.3)

@@ -82,7 +82,7 @@ def information(target_probabilities: Array) -> float:
 
 
 @register("snd")
-def neighbourhood_density(target_probabilities: Array, *, temperature: float = 0.05, max_samples: int = 4096) -> float:
+def neighbourhood_density(target_probabilities: Array, *, temperature: float = 0.05, max_samples: int = 2048) -> float:
     r"""Soft neighbourhood density: how many samples are each other's neighbours in the space of predictions.
 
     Predictions :math:`f_i = p_i / \|p_i\|` have similarities :math:`s_{ij} = f_i^\top f_j / \tau`, whose softmax over
@@ -117,7 +117,7 @@ def neighbourhood_density(target_probabilities: Array, *, temperature: float = 0
     0.0
     """
     tau = check_positive("temperature", temperature)
-    p = subsample(read_probabilities("target_probabilities", target_probabilities), max_samples).double()
+    p = subsample(read_probabilities("target_probabilities", target_probabilities), max_samples)
     m = len(p)
     if m < 2:
         return math.nan
