@@ -33,9 +33,11 @@ MODERATE = (1.0, 1.0, 1e-3, 1e3, 1e-8, 1e8)
 
 def draw_domains(case: Case) -> tuple[Any, Any, Any, Any, str | None]:
     """``(X, y, sample_domain, plain X, fault)`` of both domains in one array."""
-    n, m, d, k = case.whole(1, 10), case.whole(1, 10), case.one_of(1, 2, 4, 15), case.whole(1, 3)
+    n, m, d, k = case.one_of(10, 4, 1), case.one_of(10, 4, 1), case.one_of(1, 2, 4, 15), case.whole(1, 3)
     x = inputs.draw_features(case.draw, case.rng, n + m, d, scale=case.one_of(*MODERATE))
-    y = inputs.draw_classes(case.draw, case.rng, n + m, k)
+    y = inputs.Given(np.arange(n + m) % max(k, 2), None, np.arange(n + m) % max(k, 2))
+    if case.one_of(False, False, True):
+        y = inputs.draw_classes(case.draw, case.rng, n + m, k)
     domain = np.where(np.arange(n + m) < n, 1, -2)
     fault = x.fault or y.fault
     if case.whole(0, 12) == 12:
