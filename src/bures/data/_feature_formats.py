@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bures.data._mat_check import check_mat
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -74,6 +76,7 @@ def _read_mat(file: Path, x_key: str | None, y_key: str | None, domain: str | No
     from scipy.io import loadmat
 
     try:
+        check_mat(file)
         arrays = loadmat(str(file))
     except NotImplementedError as error:
         raise ValueError(
