@@ -16,7 +16,8 @@ __all__ = ["check_mat"]
 MATRIX, COMPRESSED = 14, 15
 NUMERIC_TYPES = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13}
 TYPES = NUMERIC_TYPES | {MATRIX, 16, 17, 18}
-CELL, SPARSE, DOUBLE, UINT64 = 1, 5, 6, 15  # classes of matrices; those from double to uint64 are numeric
+CELL, SPARSE, DOUBLE, UINT64, OPAQUE = 1, 5, 6, 15, 17  # classes; those from double to uint64 are numeric
+FLAGS = (6, 8)  # type and length of the first element of a matrix
 HEADER = 128
 DEPTH = 20  # of cells in cells
 
@@ -63,12 +64,16 @@ def _check_matrix(content: bytes, kind: int, start: int, end: int, order: str, d
         return
     if end - start < 16:
         raise ValueError("a matrix without a class")
-    (flags,) = struct.unpack_from(f"{order}I", content, start + 8)
+    kind, length, flags = struct.unpack_from(f"{order}III", content, start)
     own, place, number = flags & 0xFF, start + 16, 0
+    if (kind, length) != FLAGS:
+        raise ValueError(f"a matrix that begins with {length} bytes of type {kind}")
     while place < end:
         inner, first, last, place = _element(content, place, order)
         number += 1
         data = number > 2  # after dimensions and name
+        if number == 1 and own != OPAQUE:
+            _check_dimensions(content[first:last], inner, order)
         if inner not in TYPES or last > end:
             raise ValueError(f"an element of type {inner} in a matrix")
         if data and SPARSE <= own <= UINT64 and inner not in NUMERIC_TYPES:
@@ -79,3 +84,12 @@ def _check_matrix(content: bytes, kind: int, start: int, end: int, order: str, d
             _check_matrix(content, inner, first, last, order, depth + 1)
     if number < (3 if DOUBLE <= own <= UINT64 else 2):
         raise ValueError(f"a matrix of {number} elements")
+
+
+def _check_dimensions(content: bytes, kind: int, order: str) -> None:
+    count, rest = divmod(len(content), 4)
+    if kind not in (5, 6) or rest or not 2 <= count <= 32:
+        raise ValueError(f"dimensions in {len(content)} bytes of type {kind}")
+    sizes = struct.unpack(f"{order}{count}i", content)
+    if min(sizes) < 0:
+        raise ValueError(f"the dimensions {sizes}")
