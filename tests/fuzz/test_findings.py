@@ -15,6 +15,7 @@ import bures
 from bures import selection
 from bures.cli.adapt import _show
 from bures.data import Domain, GaussianClasses, TensorSamples, load_domain
+from bures.data._mat_check import check_mat
 from bures.experiments import read_results
 from bures.methods import Schedule, make_method
 from bures.moments import read_chunks
@@ -255,6 +256,35 @@ def test_a_header_of_a_npy_file_that_is_cut_names_the_file(tmp_path):
         load_domain(str(path))
     with pytest.raises(ValueError, match=r"a\.npy cannot be read as \.npy"):
         list(read_chunks(path, np.zeros(12)))
+
+
+@pytest.mark.parametrize(("at", "value"), [(176, 0), (176, 14), (177, 2), (154, 2), (136, 22), (124, 1)])
+def test_a_matlab_file_with_types_that_are_none_does_not_end_the_process(tmp_path, at, value):
+    """SciPy would look up the type of the numbers (at 176) outside of its table."""
+    path = KINDS["mat"].build(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[at] = value
+    if at == 124:  # another minor version: the file is looked at all the same
+        content[176] = 0
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.mat cannot be read as \.mat"):
+        load_domain(str(path))
+
+
+def test_matlab_files_of_many_kinds_are_walked_to_their_end(tmp_path):
+    import scipy.sparse
+    from scipy.io import savemat
+
+    content = {
+        "x": XS, "z": XS + 1j, "names": np.array(["cat", "dogs"], dtype=object), "text": "words",
+        "empty": np.empty((0, 3)),
+        "flag": np.array([True]), "fields": {"a": 1.0, "b": {"c": "d"}}, "sparse": scipy.sparse.csc_matrix(np.eye(3)),
+    }  # fmt: skip
+    for compressed in (False, True):
+        savemat(tmp_path / "a.mat", content, do_compression=compressed)
+        check_mat(tmp_path / "a.mat")
+    savemat(tmp_path / "a.mat", {"x": XS}, format="4")
+    check_mat(tmp_path / "a.mat")
 
 
 def test_a_damaged_page_of_a_parquet_file_names_the_file(tmp_path):

@@ -16,7 +16,7 @@ __all__ = ["check_mat"]
 MATRIX, COMPRESSED = 14, 15
 NUMERIC_TYPES = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13}
 TYPES = NUMERIC_TYPES | {MATRIX, 16, 17, 18}
-CELL, SPARSE, DOUBLE, UINT64, OPAQUE = 1, 5, 6, 15, 17  # classes; those from double to uint64 are numeric
+CELL, CHAR, SPARSE, UINT64, OPAQUE = 1, 4, 5, 15, 17  # classes; those after sparse, up to uint64, are numeric
 FLAGS = (6, 8)  # type and length of the first element of a matrix
 HEADER = 128
 DEPTH = 20  # of cells in cells
@@ -25,9 +25,11 @@ DEPTH = 20  # of cells in cells
 def check_mat(file: Path) -> None:
     """Raise a ValueError where an element of a file of version 5 to 7 is none; other files are not looked at."""
     content = file.read_bytes()
-    order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
-    if order is None or content[124:126] not in (b"\x00\x01", b"\x01\x00"):
-        return  # of version 4, of version 7.3, or no Matlab file: SciPy says so by itself
+    # Order and version as SciPy reads them: of version 4, of version 7.3 or no Matlab file, it says so by itself.
+    order = "<" if content[126:128] == b"IM" else ">"
+    version = content[125:126] if content[126:127] == b"I" else content[124:125]
+    if 0 in content[:4] or version != b"\x01":
+        return
     place = HEADER
     while place < len(content):
         kind, start, end, after = _element(content, place, order)
@@ -78,11 +80,13 @@ def _check_matrix(content: bytes, kind: int, start: int, end: int, order: str, d
             raise ValueError(f"an element of type {inner} in a matrix")
         if data and SPARSE <= own <= UINT64 and inner not in NUMERIC_TYPES:
             raise ValueError(f"numbers of type {inner}")
+        if data and own == CHAR and inner == MATRIX:
+            raise ValueError("text that is a matrix")
         if data and own == CELL and inner != MATRIX:
             raise ValueError(f"a cell of type {inner}")
         if inner == MATRIX:
             _check_matrix(content, inner, first, last, order, depth + 1)
-    if number < (3 if DOUBLE <= own <= UINT64 else 2):
+    if number < (5 if own == SPARSE else 3 if CHAR <= own <= UINT64 else 2):
         raise ValueError(f"a matrix of {number} elements")
 
 
