@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,7 +31,9 @@ __all__ = [
     "at_least_float32",
     "check_choice",
     "check_finite",
+    "check_not_negative",
     "check_positive",
+    "check_seed",
     "checks_values",
     "constant",
     "describe",
@@ -142,7 +145,9 @@ def as_tensor(value: Array, dtype: DTypeLike | None = None) -> Tensor:
     array = np.asarray(value)
     # torch cannot wrap a byte-swapped or negatively strided array, and warns about a read-only one: copy these.
     wanted = array.dtype.newbyteorder("=") if dtype is None else dtype
-    return torch.from_numpy(np.require(array, dtype=wanted, requirements=["C", "W"]))
+    array = np.require(array, dtype=wanted, requirements=["C", "W"])
+    # NumPy takes an array of one row for contiguous whatever its strides are; torch looks at them.
+    return torch.from_numpy(array.copy() if any(stride < 0 for stride in array.strides) else array)
 
 
 def describe(value: object) -> str:
@@ -223,6 +228,23 @@ def check_positive(name: str, value: object, *, alternatives: str = "") -> float
     if not (number > 0 and math.isfinite(number)):
         raise ValueError(f"{name}={number!r} is out of range; {accepted}")
     return number
+
+
+def check_not_negative(name: str, value: object) -> float:
+    """Return ``value`` as a float; raise unless it is one finite number from 0 up."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        raise TypeError(f"{name}={value!r} is not a number; accepted are numbers from 0 up")
+    number = float(value)
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{name}={value!r} is out of range; accepted are numbers from 0 up")
+    return number
+
+
+def check_seed(seed: object) -> int:
+    """Return ``seed``; raise unless NumPy and torch both take it for the start of a random sequence."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**63:
+        raise ValueError(f"seed={seed!r} is not accepted; accepted is an integer from 0")
+    return int(seed)
 
 
 def as_sample_weight(name: str, weight: Array | None, n: int, like: Tensor) -> Tensor:

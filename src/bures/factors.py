@@ -378,4 +378,5 @@ def resolve_eps(eps: str | float, source: LabelKernel, target: LabelKernel) -> T
             "pass a positive number for a continuous conditioning variable or a label_kernel function"
         )
     n_classes = source.labels.n_classes or 1
-    return AUTO_EPS_SHARE * (source.contrast + target.contrast) / (2 * n_classes)
+    share = AUTO_EPS_SHARE * (source.contrast + target.contrast) / (2 * n_classes)
+    return share.clamp_min(SMALLEST_EPS)  # under a very wide label kernel, classes hardly differ

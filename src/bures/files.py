@@ -12,7 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["atomic_file", "check_output", "to_json", "write_json", "write_text"]
+__all__ = ["atomic_file", "check_output", "read_json", "read_yaml", "to_json", "write_json", "write_text"]
+
+LARGEST_YAML = 10_000  # values, with those that aliases repeat
 
 
 @contextmanager
@@ -66,7 +68,7 @@ def check_output(path: str | Path) -> Path:
 def write_text(path: str | Path, text: str) -> Path:
     """Write a text file in UTF-8, whole or not at all."""
     with atomic_file(path) as stream:
-        stream.write(text.encode())
+        stream.write(text.encode("utf-8", "backslashreplace"))  # JSON may name half characters, which UTF-8 has not
     return Path(path)
 
 
@@ -86,6 +88,71 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
 def write_json(path: str | Path, value: Any) -> Path:
     """Write a JSON file for people and programs, whole or not at all."""
     return write_text(path, to_json(value, indent=1) + "\n")
+
+
+def read_json(text: str | bytes, source: object) -> Any:
+    """What JSON says; a ValueError that names ``source`` where it cannot be read.
+
+    Examples
+    --------
+    >>> from bures.files import read_json
+    >>> read_json("[1, 2", "a.json")
+    Traceback (most recent call last):
+    ValueError: a.json is damaged: Expecting ',' delimiter: line 1 column 6 (char 5)
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # also text that is no UTF-8, and numbers of thousands of digits
+        raise ValueError(f"{source} is damaged: {error}") from error
+
+
+def read_yaml(text: str, source: object) -> Any:
+    """What YAML says, without making any object but plain ones; a ValueError that names ``source`` where it cannot.
+
+    Aliases are followed up to a size that people write: a few lines of them can stand for more than memory holds.
+
+    Examples
+    --------
+    >>> from bures.files import read_yaml
+    >>> read_yaml("lr: 0.1", "a.yaml")
+    {'lr': 0.1}
+    >>> read_yaml("!!python/object/apply:os.getcwd []", "a.yaml")
+    Traceback (most recent call last):
+    ValueError: a.yaml is no valid YAML: could not determine a constructor for the tag ...
+    """
+    import yaml
+
+    loader = None
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count_values(node, {})
+        return loader.construct_document(node)
+    except Exception as error:  # beside its own errors, PyYAML lets those of int(), of dates and of recursion through
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{source} is no valid YAML: {reason[:300]}") from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def _count_values(node: Any, known: dict[int, int | None]) -> int:
+    """Values below a node, those behind aliases counted as often as they are repeated."""
+    if id(node) in known:
+        if (size := known[id(node)]) is None:
+            raise ValueError("an alias stands for a value that holds it")
+        return size
+    known[id(node)] = None
+    total = 1
+    if not isinstance(node.value, str):
+        for item in node.value:
+            total += sum(_count_values(part, known) for part in (item if isinstance(item, tuple) else (item,)))
+            if total > LARGEST_YAML:
+                raise ValueError(f"more than {LARGEST_YAML} values, with those that aliases repeat")
+    known[id(node)] = total
+    return total
 
 
 def _finite(value: Any) -> Any:

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bures.arrays import check_choice, check_finite, check_positive, constant, describe
+from bures.arrays import check_choice, check_finite, check_positive, checks_values, constant, describe
+from bures.exact_distances import about_median, exact_squared_distances, smallest_square
 
 __all__ = [
     "BANDWIDTH_RULES",
@@ -26,6 +27,7 @@ __all__ = [
     "Kernel",
     "check_bandwidth",
     "check_kernel",
+    "check_range",
     "common_frame",
     "evaluate_callable",
     "gram_blocks",
@@ -113,6 +115,7 @@ def gram_blocks(
         return GramBlocks(ss, tt, ts, bandwidths=None)
     if kernel == "linear":
         a, b, scale = standardise(xs, xt, shift=up_to_constant)
+        check_range(a, b, scale)
         square = scale.square()
         return GramBlocks(a @ a.T * square, b @ b.T * square, b @ a.T * square, bandwidths=None)
 
@@ -126,6 +129,15 @@ def gram_blocks(
     # Lengths are in units of the power of two that `standardise` divided by. The Gaussian kernel divides squared
     # distances by sigma^2; the Laplacian kernel divides L1 distances by sigma.
     widths = _block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale)
+    if (
+        kernel == "gaussian"
+        and a.device.type == "cpu"
+        and checks_values()
+        and _drown((a, b), distances, widths, bandwidth)
+    ):
+        a, b = about_median(xs, xt, scale)
+        distances = exact_squared_distances(a, b)
+        widths = _block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale, exact=True)
     ss, tt, ts = (
         torch.expm1(-distance / width.to(distance.dtype)) for distance, width in zip(distances, widths, strict=True)
     )
@@ -146,6 +158,16 @@ def standardise(xs: Tensor, xt: Tensor, *, shift: bool = True) -> tuple[Tensor, 
     return xs / scale - centre, xt / scale - centre, scale
 
 
+def check_range(a: Tensor, b: Tensor, scale: Tensor) -> None:
+    """Raise where products of standardised samples, times the square of ``scale``, leave the range of their dtype."""
+    terms = 16 * a.shape[1] * max(len(a), len(b))  # a standardised sample has entries up to 4
+    if checks_values() and float(scale) ** 2 * terms > torch.finfo(a.dtype).max:
+        raise ValueError(
+            f"xs and xt have entries of size {float(scale):.1e}, whose squares are beyond the range of {a.dtype}; "
+            "divide both by a constant" + ("" if a.dtype == torch.float64 else ", or pass float64")
+        )
+
+
 def common_frame(pooled: Tensor, *, shift: bool = True) -> tuple[Tensor, Tensor]:
     """The mean (d,) of a sample, in units of a power of two, and this power: where `standardise` moves samples to."""
     largest = pooled.abs().amax()
@@ -155,6 +177,23 @@ def common_frame(pooled: Tensor, *, shift: bool = True) -> tuple[Tensor, Tensor]
     pooled = pooled / scale
     centre = pooled.mean(dim=0)
     return centre + (pooled - centre).mean(dim=0), scale  # less the rounding of the mean: constants become zero
+
+
+def _drown(
+    samples: tuple[Tensor, Tensor],
+    distances: tuple[Tensor, Tensor, Tensor],
+    widths: tuple[Tensor, Tensor, Tensor],
+    bandwidth: Bandwidth,
+) -> bool:
+    """Whether the bandwidth is lost beside the largest squared norm of the standardised samples."""
+    n, m = map(len, samples)
+    largest = max(float(x.detach().square().sum(dim=1).amax()) for x in samples)
+    smallest = smallest_square(largest, samples[0].dtype)
+    if bandwidth == "median":  # a median that is lost may be zero, and the width then the mean
+        ss, tt, ts = (int((distance.detach() < smallest).sum()) for distance in distances)
+        if (ss - n) + (tt - m) + 2 * ts >= n * (n - 1) / 2 + m * (m - 1) / 2 + n * m:
+            return True
+    return min(map(float, widths)) < smallest
 
 
 def squared_distances(a: Tensor, b: Tensor, *, precise_between: bool = False) -> tuple[Tensor, Tensor, Tensor]:
@@ -222,6 +261,8 @@ def _block_widths(
     distances: tuple[Tensor, Tensor, Tensor],
     weights: tuple[Tensor, Tensor],
     scale: Tensor,
+    *,
+    exact: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What each block's distances are divided by, in float64 and in the units of the standardised samples."""
     a = samples[0]
@@ -245,6 +286,8 @@ def _block_widths(
     rounding = 4 * torch.finfo(a.dtype).eps
     if exponent == 2:
         floor = constant(a.shape[1] * rounding, a)
+    elif exact:
+        floor = constant(a.shape[1] * rounding**2, a)
     else:  # squared distances come from matrix products, which round at the size of the samples
         largest = torch.stack([x.detach().square().sum(dim=1).amax() for x in samples]).amax()
         floor = a.shape[1] * rounding**2 + 2 * rounding * largest.double()

@@ -163,6 +163,8 @@ def _read_side(argument: str, features: str, y: Array, kind: str | None, n: int,
         raise ValueError(
             f"{argument} has {len(raw)} labels but {features} has {n} samples; there must be one per sample"
         )
+    if raw.ndim == 2 and raw.shape[1] == 0:
+        raise ValueError(f"{argument} has shape {tuple(raw.shape)}; accepted is at least one column")
     resolved = kind or _infer_kind(argument, raw, is_number, is_integer)
     if resolved == "hard" and raw.ndim == 1:
         return _Side(argument, "hard", _check_class_names(argument, raw), 0.0)

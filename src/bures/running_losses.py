@@ -6,14 +6,16 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
-from bures.arrays import at_least_float32, check_positive, full_precision
+from bures.arrays import Names, at_least_float32, check_finite, check_not_negative, check_positive, full_precision
+from bures.labels import read_labels
 from bures.moments._distances import class_mean_terms, conditional_covariance
 from bures.moments._scatter import Scatter
 from bures.spectral import covariance_fidelity
 
 __all__ = ["RunningCKWLoss"]
+
+NAMES = Names("z_s", "y_s", "z_t", "p_t")
 
 
 def _sums_of(x: Tensor, y: Tensor) -> Scatter:
@@ -97,13 +99,12 @@ class RunningCKWLoss(nn.Module):
     ) -> None:
         super().__init__()
         for name, count in {"n_features": n_features, "n_classes": n_classes, "n_waves": n_waves}.items():
-            if count < 1 or (name == "n_waves" and count % 2):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1 or (name == "n_waves" and count % 2):
                 even = "even positive" if name == "n_waves" else "positive"
                 raise ValueError(f"{name}={count!r} is out of range; accepted are {even} numbers")
         for name, weight in {"means": means, "covariances": covariances}.items():
-            if not 0 <= weight < math.inf:
-                raise ValueError(f"{name}={weight!r} is out of range; accepted are numbers from 0 up")
-        if not 0 <= decay < 1:
+            check_not_negative(name, weight)
+        if check_not_negative("decay", decay) >= 1:
             raise ValueError(f"decay={decay!r} is out of range; accepted are numbers from 0 to below 1")
         self.n_classes = n_classes
         self.decay, self.means, self.covariances = decay, means, covariances
@@ -124,13 +125,16 @@ class RunningCKWLoss(nn.Module):
         for name, rows, width in (("z_s", z_s, n_features), ("z_t", z_t, n_features), ("p_t", p_t, n_classes)):
             if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
                 raise ValueError(f"{name} has shape {tuple(rows.shape)}; accepted is (n, {width}), n being positive")
+        for name, tensor in (("z_s", z_s), ("z_t", z_t)):
+            check_finite(name, tensor)  # a batch that is refused leaves the moments as they were
         with full_precision(z_s):
-            labels = one_hot(y_s, n_classes) if y_s.ndim == 1 else y_s
+            kinds = ("hard" if y_s.ndim == 1 else "soft", "soft")
+            labels = read_labels(y_s, p_t, kinds, len(z_s), len(z_t), like=z_s, names=NAMES)
             dtype = torch.promote_types(z_s.dtype, torch.float32)
             if self.bandwidth == 0:
                 self.bandwidth = _mean_square_distance(torch.cat([z_s, z_t]).detach().double())
-            s = self._add("s", z_s, labels)
-            t = self._add("t", z_t, p_t)
+            s = self._add("s", z_s, labels[0].membership())
+            t = self._add("t", z_t, labels[1].membership())
             value = self.covariances * self._covariance_part(s, t) if self.covariances else s.weight.new_zeros(())
             if self.means:
                 squares, importance, _, _ = class_mean_terms(s, t, n_classes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from bures.files import atomic_file, to_json
+from bures.files import atomic_file, read_json, to_json
 
 __all__ = ["read_tensors", "write_tensors"]
 
@@ -47,12 +46,15 @@ def read_tensors(path: str | Path, *, content: str, schema: int) -> tuple[dict[s
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is not a mapping)
-    except safetensors.SafetensorError as error:
+    except Exception as error:  # what a damaged file raises is anyone's guess
         raise ValueError(f"{str(path)!r} is damaged, or no safetensors file ({error})") from error
     if metadata.get("content") != content:
         raise ValueError(f"{str(path)!r} holds {metadata.get('content', 'something else')}; accepted is {content}")
     check_schema(str(path), metadata.get("schema"), schema)
-    return tensors, json.loads(metadata["settings"])
+    settings = read_json(metadata.get("settings", ""), repr(str(path)))
+    if not isinstance(settings, dict):
+        raise ValueError(f"{str(path)!r} is damaged: its settings are a {type(settings).__name__}")
+    return tensors, settings
 
 
 def check_schema(source: str, found: object, known: int) -> None:

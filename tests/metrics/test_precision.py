@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, softmax
 
 import bures
-from bures.factors import _squared_distances
+from bures.factors import _class_distances
 
 DTYPES = [torch.float32, torch.float64]
 SELF_DISTANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -325,5 +325,5 @@ def test_distances_of_labels_that_almost_agree_keep_their_digits(spread):
     wide = rows.numpy().astype(np.longdouble)
     exact = ((wide[:, None] - wide) ** 2).sum(axis=2)
     assert exact.mean() > 0
-    error = np.abs(_squared_distances(rows, rows).numpy() - exact).max() / exact.mean()
+    error = np.abs(_class_distances(rows, rows).numpy() - exact).max() / exact.mean()
     assert float(error) < 1e-8

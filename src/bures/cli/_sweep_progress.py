@@ -66,7 +66,7 @@ class _Board:
     def render(self) -> Group:
         """The table as it is now."""
         with self.lock:
-            table = Table(title=self.title, title_justify="left", box=None, pad_edge=False)
+            table = Table(title=Text(self.title), title_justify="left", box=None, pad_edge=False)
             table.add_column("method")
             for name in ("finished", "running", "failed", "of"):
                 table.add_column(name, justify="right")

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from bures.cli._options import DATA, MACHINE, TRAINING, Accelerator, DataRoot, Partial, Quiet, RecipeName
 from bures.cli._progress import leading_process, progress_bar
 from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
-from bures.files import write_json
+from bures.files import read_yaml, write_json
 from bures.methods import method_names
 from bures.selection import validator_names
 from bures.training import Recipe, RunFolder, StoppedBySignal, load_recipe
@@ -228,7 +228,8 @@ def load_job(job: _Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
 def _show(console: Console, comparison: Comparison, source: Domain, target: Domain, evaluation: Domain | None) -> None:
     tested = evaluation or target
     title = f"{source.name} ({len(source)} labelled) → {target.name} ({len(target)} unlabelled)"
-    table = Table(title=title, title_justify="left")
+    # As text: a name in brackets is no markup, and must not cost what a training has found.
+    table = Table(title=Text(title), title_justify="left")
     table.add_column("method")
     labelled = tested.labels is not None
     compared = comparison.baseline is not None and len(comparison.runs) > 1
@@ -244,7 +245,7 @@ def _show(console: Console, comparison: Comparison, source: Domain, target: Doma
         gain = "" if row.gain is None else f"{100 * row.gain:+.1f}"
         score = "" if row.score is None else f"{row.score:.3f}"
         seconds = "" if row.seconds is None else f"{row.seconds:.0f}"
-        table.add_row(row.label, *[accuracy] * labelled, *[gain] * compared, score, seconds)
+        table.add_row(Text(row.label), *[accuracy] * labelled, *[gain] * compared, score, seconds)
     console.print(table)
     notes = ["Last epoch."]
     if labelled:
@@ -291,10 +292,7 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
         name, sign, value = text.partition("=")
         if not sign or not name:
             raise ValueError(f"--set {text!r} is no FIELD=VALUE; write for example --set options.eps=0.1")
-        try:
-            changes[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ValueError(f"--set {text!r}: {value!r} is no value: {' '.join(str(error).split())}") from error
+        changes[name] = read_yaml(value, f"--set {text!r}: {value!r}")
     return changes
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import csv
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bures.data._mat_check import check_mat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,19 +45,18 @@ class Keys(NamedTuple):
 
 
 def _read_npz(file: Path, x_key: str | None, y_key: str | None, domain: str | None) -> Content:
-    damage = (ValueError, EOFError, OSError, TypeError, zipfile.BadZipFile, zlib.error)
     with open(file, "rb") as stream:  # opened here: numpy leaves a damaged file open
         try:
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 raise ValueError("it holds one array; name it .npy")
-        except damage as error:
+        except Exception as error:  # what a damaged file raises is anyone's guess, here and below
             raise _unreadable(file, error) from error
         keys = _choose_keys(file, list(loaded), x_key, y_key, domain)
         try:
             with loaded:  # an array is read, and found to be damaged or pickled, when it is asked for
                 return _at(loaded, keys)
-        except damage as error:
+        except Exception as error:
             raise _unreadable(file, error) from error
 
 
@@ -68,16 +67,16 @@ def _read_npy(file: Path, x_key: str | None, y_key: str | None, domain: str | No
             loaded = np.load(stream, allow_pickle=False)
             if not isinstance(loaded, np.ndarray):
                 raise ValueError("it holds several arrays; name it .npz")
-        except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        except Exception as error:
             raise _unreadable(file, error) from error
     return Content(loaded)
 
 
 def _read_mat(file: Path, x_key: str | None, y_key: str | None, domain: str | None) -> Content:
     from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
 
     try:
+        check_mat(file)
         arrays = loadmat(str(file))
     except NotImplementedError as error:
         raise ValueError(
@@ -85,7 +84,7 @@ def _read_mat(file: Path, x_key: str | None, y_key: str | None, domain: str | No
         ) from error
     except PermissionError:
         raise
-    except (MatReadError, ValueError, TypeError, EOFError, OSError, KeyError, IndexError, zlib.error) as error:
+    except Exception as error:
         raise _unreadable(file, error) from error
     arrays = {key: value for key, value in arrays.items() if not key.startswith("__")}
     return _at(arrays, _choose_keys(file, list(arrays), x_key, y_key, domain))
@@ -99,7 +98,9 @@ def _read_csv(file: Path, x_key: str | None, y_key: str | None, domain: str | No
         with open(file, encoding="utf-8-sig", newline="") as stream:
             header = next(csv.reader(stream), [])
         table = pd.read_csv(file, encoding="utf-8-sig")
-    except (ValueError, csv.Error) as error:  # pandas' errors and UnicodeDecodeError are among them
+    except PermissionError:
+        raise
+    except Exception as error:
         raise _unreadable(file, error) from error
     numbers = [float(name) for name in header if is_number(name)]
     if numbers and len(numbers) == len(header) and numbers != list(range(len(header))):
@@ -110,14 +111,16 @@ def _read_csv(file: Path, x_key: str | None, y_key: str | None, domain: str | No
 def _read_parquet(file: Path, x_key: str | None, y_key: str | None, domain: str | None) -> Content:
     _refuse_keys(file, x_key=x_key, domain=domain)
     try:
-        import pyarrow
+        import pyarrow  # noqa: F401 (pandas reads with it)
     except ImportError as error:
         raise ImportError(f"reading {file} needs pyarrow; install the extra: pip install 'bures[parquet]'") from error
     import pandas as pd
 
     try:
         table = pd.read_parquet(file, engine="pyarrow")
-    except (ValueError, pyarrow.ArrowException) as error:
+    except PermissionError:
+        raise
+    except Exception as error:
         raise _unreadable(file, error) from error
     return _from_table(file, table, y_key)
 
@@ -233,4 +236,4 @@ def _unreadable(file: Path, error: Exception) -> ValueError:
             f"{file} holds pickled Python objects, or is no {file.suffix} file at all; pickled objects could run "
             "any code when loaded and are never read: save plain arrays of numbers or strings"
         )
-    return ValueError(f"{file} cannot be read as {file.suffix}: {text or type(error).__name__}")
+    return ValueError(f"{file} cannot be read as {file.suffix}: {' '.join(text.split())[:300] or type(error).__name__}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bures.arrays import check_positive
+from bures.arrays import check_positive, check_seed, numpy_to_tensor
 from bures.metrics import bures_covariance
 
 __all__ = ["DomainPair", "GaussianClasses", "drifting_class", "exchanged_regions", "rotated_moons"]
@@ -71,9 +72,16 @@ class GaussianClasses:
 
     def __post_init__(self) -> None:
         for name in ("frequencies", "means", "covariances"):
-            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
-        k = len(self.frequencies)
-        d = self.means.shape[-1]
+            given = numpy_to_tensor(name, getattr(self, name))
+            if not bool(given.isfinite().all()):
+                raise ValueError(f"{name} contains NaN or infinity; accepted are finite numbers")
+            object.__setattr__(self, name, given.numpy())
+        if self.frequencies.ndim != 1 or self.means.ndim != 2:
+            raise ValueError(
+                f"frequencies has shape {self.frequencies.shape} and means {self.means.shape}; "
+                "accepted are (K,) and (K, d)"
+            )
+        k, d = len(self.frequencies), self.means.shape[1]
         if self.means.shape != (k, d) or self.covariances.shape != (k, d, d):
             raise ValueError(
                 f"means has shape {self.means.shape} and covariances {self.covariances.shape}; "
@@ -149,6 +157,9 @@ def drifting_class(n: int = 300, *, drift: float = 1.0, seed: int = 0) -> Domain
     >>> bures.ckb(*near) < bures.ckb(*far)
     True
     """
+    _check_size(n, seed)
+    if not (isinstance(drift, Real) and math.isfinite(drift)):
+        raise ValueError(f"drift={drift!r} is out of range; accepted is a finite number")
     frequencies = np.full(3, 1 / 3)
     means = np.array([[0.0, 2.4], [-2.2, -1.2], [2.2, -1.2]])
     covariances = np.array([_ellipse(0.6, 0.3, 0.0), _ellipse(0.7, 0.3, 0.9), _ellipse(0.7, 0.3, -0.9)])
@@ -189,7 +200,8 @@ def exchanged_regions(n: int = 300, *, share: float = 1.0, seed: int = 0) -> Dom
     >>> bures.mmd(pair.xs, pair.xt) < 0.05 < bures.ckw(*pair)
     True
     """
-    if not 0 <= share <= 1:
+    _check_size(n, seed)
+    if not (isinstance(share, Real) and 0 <= share <= 1):
         raise ValueError(f"share={share!r} is out of range; accepted is a number from 0 to 1")
     centres = np.array([[[-2.5, 1.2], [0.6, 1.2]], [[-0.6, -1.2], [2.5, -1.2]]])  # class, lobe, coordinate
     rng = np.random.default_rng(seed)
@@ -232,17 +244,24 @@ def rotated_moons(n: int = 300, *, angle: float = 30.0, noise: float = 0.1, seed
     """
     from sklearn.datasets import make_moons  # not needed to import the package
 
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 2:
+    _check_size(n, seed)
+    if n < 2:
         raise ValueError(f"n={n!r} is out of range; accepted is an integer of at least 2: each moon has a sample")
-    if not (noise >= 0 and math.isfinite(noise)):
+    if not (isinstance(noise, Real) and 0 <= noise < math.inf):
         raise ValueError(f"noise={noise!r} is out of range; accepted is a number of at least 0")
-    if not math.isfinite(angle):
+    if not (isinstance(angle, Real) and math.isfinite(angle)):
         raise ValueError(f"angle={angle!r} is out of range; accepted is a finite number of degrees")
     state_s, state_t = (int(state) for state in np.random.SeedSequence(seed).generate_state(2))
     centre = np.array([0.5, 0.25])  # scikit-learn puts the centres of the half circles at (0, 0) and (1, 0.5)
     xs, ys = make_moons(n, noise=noise, random_state=state_s)
     xt, yt = make_moons(n, noise=noise, random_state=state_t)
     return DomainPair(xs - centre, ys, (xt - centre) @ _rotation(math.radians(angle)).T, yt)
+
+
+def _check_size(n: object, seed: object) -> None:
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+        raise ValueError(f"n={n!r} is out of range; accepted is a positive integer")
+    check_seed(seed)
 
 
 def _rotation(angle: float) -> Floats:

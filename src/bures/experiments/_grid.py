@@ -9,10 +9,9 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bures.experiments._cell import Cell
 from bures.experiments._shallow import SHALLOW, SHALLOW_RECIPE, ShallowCell
+from bures.files import read_yaml
 from bures.methods import method_info, method_names
 from bures.training import load_recipe
 
@@ -176,13 +175,20 @@ def load_grid(name: str | Path) -> Grid:
     elif text.endswith((".yaml", ".yml")):
         if not Path(text).is_file():
             raise FileNotFoundError(f"grid={text!r} is not a file")
-        content, label = Path(text).read_text(encoding="utf-8"), Path(text).stem
+        content, label = _read_text(Path(text)), Path(text).stem
     else:
         raise ValueError(f"grid={text!r} is unknown; accepted are {', '.join(grid_names())} and files in .yaml")
     try:
-        return replace(_parse(label, yaml.safe_load(content)), spec=text)
-    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        return replace(_parse(label, read_yaml(content, "it")), spec=text)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"grid {text} cannot be used: {' '.join(str(error).split())}") from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"grid {path} is no text in UTF-8: {error}") from error
 
 
 def _folder() -> Any:

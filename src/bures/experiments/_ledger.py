@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from bures.experiments._result import check_result
 from bures.files import to_json, write_text
 
 try:
@@ -65,10 +66,10 @@ class Ledger:
             if line.strip():
                 try:
                     self._keep(json.loads(line))
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise ValueError(f"{self.path} is damaged in line {self._lines}: {error}") from error
             self._read += len(line) + 1
-        with suppress(json.JSONDecodeError):  # a last line without its end: cut off by a kill, or written by hand
+        with suppress(ValueError, RecursionError):  # a last line without its end: cut off by a kill, or written by hand
             if rest.strip():
                 self._keep(json.loads(rest))
         return dict(self._results)
@@ -76,6 +77,7 @@ class Ledger:
     def _keep(self, result: Any) -> None:
         if not isinstance(result, dict) or not isinstance(result.get("key"), str):
             raise ValueError("a result with a key is expected")
+        check_result(result)
         if result.get("schema", 1) > SCHEMA:
             raise ValueError(f"it has schema {result['schema']}, and this version of bures reads up to {SCHEMA}")
         self._results.setdefault(result["key"], result)

@@ -93,7 +93,7 @@ def epoch_accuracies(result: Mapping[str, Any]) -> list[float]:
 
 def variant_of(result: Mapping[str, Any]) -> str:
     """What differs from the recipe, as text; empty where nothing does."""
-    if "changes" in result:
+    if result.get("changes") is not None:
         return variant_text(result["changes"])
     return ", ".join(_plain(part) for part in result.get("key", "").split("|")[5:])
 

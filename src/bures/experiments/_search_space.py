@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from bures.files import read_yaml
 from bures.methods import method_options
 from bures.training import Recipe
 from bures.training._recipe import _number
@@ -138,11 +137,13 @@ def load_space(path: str | Path, recipe: Recipe) -> SearchSpace:
     if not path.is_file():
         raise FileNotFoundError(f"search space {str(path)!r} is not a file; write fields with {FORMS} into it")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8: {error}") from error
+    content = read_yaml(text, path)
+    try:
         return SearchSpace(content, recipe)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no valid YAML: {' '.join(str(error).split())}") from error
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bures.arrays import Array
+from bures.arrays import Array, check_seed
 from bures.feature_maps._bandwidth import check_radial_kernel, pooled_bandwidth
 from bures.feature_maps._base import FeatureMap, check_count, mean_row, place, pool
 from bures.kernels import Bandwidth
@@ -95,6 +95,7 @@ class RandomFourierMap(FeatureMap):
         check_radial_kernel(kernel, bandwidth)
         if check_count("n_features", n_features) % 2:
             raise ValueError(f"n_features={n_features} is odd; accepted are even numbers, a cosine for each sine")
+        check_seed(seed)
         pooled = pool(xs, xt)
         sigma2 = pooled_bandwidth(pooled, kernel, bandwidth)
         # Drawn on the CPU, so that a seed gives the same map everywhere.

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, check_choice, check_positive
+from bures.arrays import Array, check_choice, check_positive, check_seed
+from bures.exact_distances import smallest_square
 from bures.feature_maps._bandwidth import check_radial_kernel, pooled_bandwidth
 from bures.feature_maps._base import FeatureMap, check_count, mean_row, place, pool
 from bures.feature_maps._landmarks import LANDMARKS, kmeans_plus_plus, pivoted_cholesky, uniform
@@ -115,6 +116,7 @@ class NystroemMap(FeatureMap):
         """
         check_radial_kernel(kernel, bandwidth)
         _check_options(n_landmarks, landmarks, eigenvalue_cut, tolerance)
+        check_seed(seed)
         pooled = pool(xs, xt)
         if n_landmarks > len(pooled):
             raise ValueError(
@@ -174,8 +176,11 @@ def kernel_less_one(rows: Tensor, others: Tensor, kernel: str) -> Tensor:
     """Values k - 1 (n, D) between samples in units of the bandwidth, as `bures.kernels` has them."""
     if kernel == "laplacian":
         return torch.expm1(-torch.cdist(rows, others, p=1.0))
-    exponent = torch.addmm(-others.square().sum(dim=1), rows, others.T, alpha=2)
     norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True).square()  # without n d numbers in between
+    if rows.device.type == "cpu" and len(rows) and smallest_square(float(norms.detach().max()), rows.dtype) > 1:
+        distances = torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist")
+        return torch.expm1(-distances.square())
+    exponent = torch.addmm(-others.square().sum(dim=1), rows, others.T, alpha=2)
     return exponent.sub_(norms).clamp_(max=0).expm1_()  # in place: every other pass over n D numbers is a product
 
 

@@ -138,7 +138,7 @@ def hardware_words(results: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _changes(result: Mapping[str, Any]) -> list[str]:
-    if "changes" in result:
+    if result.get("changes") is not None:
         return list(result["changes"])
     return str(result["key"]).split("|")[5:]  # lines of the first schema say it in their key alone
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bures.arrays import check_choice
+from bures.arrays import check_choice, check_not_negative
 
 if TYPE_CHECKING:
     from bures.networks import Network
@@ -75,8 +75,8 @@ class Schedule:
         check_choice("shape", self.shape, ("linear", "sigmoid"))
         for name in ("value", "start", "ramp"):
             number = getattr(self, name)
-            if not (number is None and name == "ramp") and not number >= 0:
-                raise ValueError(f"{name}={number!r} is out of range; accepted are numbers from 0 up")
+            if not (number is None and name == "ramp"):
+                check_not_negative(name, number)
 
     def __call__(self, epoch: float, progress: float = 1.0) -> float:
         """Weight at a point of training, counted in epochs and as the share of the training that is done."""

@@ -160,7 +160,11 @@ def make_method(name: str, **options: Any) -> Method:
     if unknown:
         accepted = ", ".join(method_options(name)) or "none"
         raise ValueError(f"method {name!r} has no option {unknown[0]!r}; accepted are: {accepted}")
-    return factory(**options)
+    try:
+        return factory(**options)
+    except TypeError as error:  # a number that is none, a name that is none
+        given = ", ".join(f"{option}={value!r}" for option, value in options.items())
+        raise TypeError(f"method {name!r} cannot be made with {given}: {error}") from error
 
 
 def _factory(name: str) -> Factory:

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, full_precision
+from bures.arrays import Array, check_seed, full_precision
 from bures.factors import Factor, LabelKernel, UnconditionalFactor
 from bures.kernels import Bandwidth, GramBlocks, Kernel
 from bures.labels import Conditioning, Labels
@@ -83,6 +83,7 @@ def explain(
     for name, count in (("n_permutations", n_permutations), ("n_bootstrap", n_bootstrap)):
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise ValueError(f"{name}={count!r} is out of range; accepted is a whole number, 0 to leave it out")
+    check_seed(seed)
     with full_precision(xs), torch.no_grad():
         problem = conditional_problem(
             xs,

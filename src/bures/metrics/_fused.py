@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import checks_values, is_transformed
+from bures.exact_distances import smallest_square
 from bures.factors import Factor
 from bures.kernels import Bandwidth, Kernel
 from bures.metrics._pooled import gradient_rates, mean_squared_distances, pool, widths_of_blocks
@@ -55,47 +56,57 @@ def can_fuse(xs: Tensor, kernel: Kernel, bandwidth: Bandwidth) -> bool:
 
 def fused_squared_distance(xs: Tensor, xt: Tensor, problem: FusedProblem) -> Tensor:
     """Squared distance of two samples (n, d), (m, d), differentiable in both."""
-    if torch.is_grad_enabled() and (xs.requires_grad or xt.requires_grad):
-        value: Tensor = _FusedDistance.apply(xs, xt, problem)
-        return value
+    # The gradient of a distance is wanted whenever its graph is, and the parts of it are at hand with the value.
+    wanted = torch.is_grad_enabled() and (xs.requires_grad or xt.requires_grad)
     with torch.no_grad():
-        return _value_and_gradient(xs, xt, problem, wanted=False)[0]
+        found = _value_and_gradient(xs, xt, problem, wanted=wanted)
+    if found is None:
+        return problem.reference(xs, xt)
+    if not wanted:
+        return found[0]
+    value: Tensor = _FusedDistance.apply(xs, xt, *found, problem)
+    return value
 
 
 class _FusedDistance(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, xs: Tensor, xt: Tensor, problem: FusedProblem) -> Tensor:
-        # The gradient of a distance is wanted whenever its graph is, and now the parts of it are at hand.
-        value, gradient = _value_and_gradient(xs, xt, problem, wanted=True)
+    def forward(ctx: Any, xs: Tensor, xt: Tensor, value: Tensor, gradient: Tensor, problem: FusedProblem) -> Tensor:
         ctx.problem = problem
         ctx.save_for_backward(xs, xt, gradient)
-        return value
+        return value.view_as(value)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         xs, xt, gradient = ctx.saved_tensors
         wanted = [x for x, needed in zip((xs, xt), ctx.needs_input_grad, strict=False) if needed]
         if torch.is_grad_enabled():  # a second derivative is wanted
             value = ctx.problem.reference(xs, xt)
             given = iter(torch.autograd.grad(value, wanted, grad, create_graph=True))
             to_s, to_t = (next(given) if needed else None for needed in ctx.needs_input_grad[:2])
-            return to_s, to_t, None
+            return to_s, to_t, None, None, None
         parts = (grad * gradient).tensor_split((xs.shape[0],))
         to_s, to_t = (part if needed else None for part, needed in zip(parts, ctx.needs_input_grad, strict=False))
-        return to_s, to_t, None
+        return to_s, to_t, None, None, None
 
 
-def _value_and_gradient(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bool) -> tuple[Tensor, Tensor | None]:
-    """The squared distance and, where wanted, its gradient in the pooled sample."""
+def _value_and_gradient(
+    xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bool
+) -> tuple[Tensor, Tensor | None] | None:
+    """The squared distance and, where wanted, its gradient in the pooled sample.
+
+    None where distances beside the bandwidth are noise: the general path takes them by differences.
+    """
     if not isinstance(problem.factors, Tensor):
         return _block_by_block(xs, xt, problem, wanted=wanted)
     gradient = xs.new_empty(xs.shape[0] + xt.shape[0], xs.shape[1]) if wanted else None
     with torch.inference_mode():  # cheaper calls; what leaves is copied to, or written into, plain tensors
         value = _paired(xs, xt, problem.factors, problem, gradient)
-    return value.clone(), gradient
+    return None if value is None else (value.clone(), gradient)
 
 
-def _block_by_block(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bool) -> tuple[Tensor, Tensor | None]:
+def _block_by_block(
+    xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bool
+) -> tuple[Tensor, Tensor | None] | None:
     """Theorem 5 with one block of the kernel in memory at a time.
 
     The nuclear norm needs the most memory and comes first: nothing but the pooled sample, one block and the label
@@ -104,14 +115,17 @@ def _block_by_block(xs: Tensor, xt: Tensor, problem: FusedProblem, *, wanted: bo
     n, method, dtype = xs.shape[0], problem.method, xs.dtype
     assert not isinstance(problem.factors, Tensor)
     assert problem.weights is not None
-    make_s, make_t = problem.factors
-    factor_s, factor_t = make_s(), make_t()
-    x, scale = pool(xs, xt)
+    x, scale, size = pool(xs, xt)
     norms = torch.linalg.vector_norm(x, dim=1).square_()
     samples, squares = x.tensor_split((n,)), norms.tensor_split((n,))
     means, part = mean_squared_distances(samples, squares, problem.weights)
-    widths = widths_of_blocks(problem.bandwidth, means, norms, x.shape[1], scale, part)
+    largest = float(norms.max())
+    widths = widths_of_blocks(problem.bandwidth, means, largest, x, scale, size, part)
+    if min(widths) < smallest_square(largest, dtype):
+        return None
     rates = gradient_rates(widths, scale)
+    make_s, make_t = problem.factors
+    factor_s, factor_t = make_s(), make_t()
     # Small directions of the matrix under the norm see the noise of all that is before them, which float64 keeps low.
     # Distances in many features are left in float32: their products cost the most, and directions are seldom small.
     exact = dtype if method == "low-rank" else torch.float64
@@ -180,13 +194,13 @@ def _squared_distances(a: Tensor, square_a: Tensor, b: Tensor, square_b: Tensor)
     return (square_a.unsqueeze(1) + square_b).addmm_(a, b.T, alpha=-2).clamp_min_(0)
 
 
-def _paired(xs: Tensor, xt: Tensor, product: Tensor, problem: FusedProblem, gradient: Tensor | None) -> Tensor:
+def _paired(xs: Tensor, xt: Tensor, product: Tensor, problem: FusedProblem, gradient: Tensor | None) -> Tensor | None:
     """The same in fewer calls: the kernel of the pooled sample is one matrix, and both factors (2, n, n) one array.
 
     Its block of source rows and target columns holds nothing of use until the gradient needs it.
     """
     n, dtype = xs.shape[0], xs.dtype
-    x, scale = pool(xs, xt)
+    x, scale, size = pool(xs, xt)
     source, target = x.tensor_split((n,))
     kernel = x.new_zeros(2 * n, 2 * n)
     blocks = kernel[:n, :n], kernel[n:, n:], kernel[n:, :n]
@@ -196,7 +210,10 @@ def _paired(xs: Tensor, xt: Tensor, product: Tensor, problem: FusedProblem, grad
     norms = kernel.diagonal() / -2  # rounded as the products are, so that equal samples are at no distance
     kernel.add_(norms).add_(norms.unsqueeze(1)).clamp_min_(0).fill_diagonal_(0)
     (mean_s, _), (mean_ts, mean_t) = kernel.view(2, n, 2, n).mean(dim=(1, 3)).tolist()
-    widths = widths_of_blocks(problem.bandwidth, (mean_s, mean_t, mean_ts), norms, x.shape[1], scale, part=0.5)
+    largest = float(norms.max())
+    widths = widths_of_blocks(problem.bandwidth, (mean_s, mean_t, mean_ts), largest, x, scale, size, part=0.5)
+    if min(widths) < smallest_square(largest, dtype):
+        return None
     for block, width in zip(blocks, widths, strict=True):
         block.mul_(-1 / width).expm1_()
     rounded = product.to(dtype)

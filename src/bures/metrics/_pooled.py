@@ -16,28 +16,34 @@ Blocks: TypeAlias = tuple[float, float, float]
 """A number for each of the blocks ss, tt and ts."""
 
 
-def pool(xs: Tensor, xt: Tensor) -> tuple[Tensor, float]:
-    """The samples one after another, about their common mean, and their unit; as in `bures.kernels.standardise`."""
+def pool(xs: Tensor, xt: Tensor) -> tuple[Tensor, float, float]:
+    """The samples one after another, about their common mean; as in `bures.kernels.standardise`.
+
+    With them comes their unit, a power of two, and the size in this unit of the largest entry that was given.
+    """
     x = torch.cat([xs, xt])
     lowest, highest = torch.aminmax(x)
     largest = max(-float(lowest), float(highest))
     harmless = 2.0**-20 < largest < 2.0**20  # the squares are far from both ends of the range
-    scale = 1.0 if harmless or largest == 0 else math.ldexp(1.0, math.frexp(largest)[1] - 1)
+    size = 1.0 if largest == 0 else math.ldexp(1.0, math.frexp(largest)[1] - 1)
+    scale = 1.0 if harmless else size
     if scale != 1:
         x /= scale
     average = x.new_full((1, len(x)), 1 / len(x))
     x -= average @ x
     x -= average @ x  # the rounding of the mean: constants become zero
-    return x, scale
+    return x, scale, size / scale
 
 
-def widths_of_blocks(bandwidth: Bandwidth, means: Blocks, norms: Tensor, d: int, scale: float, part: float) -> Blocks:
+def widths_of_blocks(
+    bandwidth: Bandwidth, means: Blocks, largest: float, x: Tensor, scale: float, size: float, part: float
+) -> Blocks:
     """Sigma squared of the three blocks, as in `bures.kernels.gram_blocks`.
 
-    ``means`` are the mean squared distances of the blocks, ``norms`` the squared norms of all samples, and ``part`` of
-    the samples belong to the source.
+    ``means`` are the mean squared distances of the blocks, ``largest`` is the largest squared norm of a sample, ``x``,
+    ``scale`` and ``size`` are those of `pool`, and ``part`` of the samples belong to the source.
     """
-    limits = torch.finfo(norms.dtype)
+    limits = torch.finfo(x.dtype)
     if not isinstance(bandwidth, str):
         width = min(max(float(bandwidth) / scale / scale, limits.tiny), limits.max)
         return width, width, width
@@ -45,7 +51,8 @@ def widths_of_blocks(bandwidth: Bandwidth, means: Blocks, norms: Tensor, d: int,
         pooled = part**2 * means[0] + (1 - part) ** 2 * means[1] + 2 * part * (1 - part) * means[2]
         means = (pooled, pooled, pooled)
     eps = float(limits.eps)
-    floor = d * (4 * eps) ** 2 + 8 * eps * float(norms.max())  # the second: rounding of matrix products
+    # The rounding of the samples as they were given, and that of matrix products.
+    floor = x.shape[1] * (4 * eps * size) ** 2 + 8 * eps * largest
     return max(means[0], floor), max(means[1], floor), max(means[2], floor)
 
 

@@ -142,11 +142,16 @@ class ConditionalMoments(MomentSums):
         ConditionalMoments
         """
         tensors, settings = read_tensors(path, content=CONTENT, schema=SCHEMA)
-        moments = cls(
-            feature_map, settings["n_classes"], labels=settings["labels"], label_map=label_map,
-            precision=settings["precision"], decay=settings["decay"],
-        )  # fmt: skip
-        moments.load_state_dict({**tensors, **settings})
+        try:
+            moments = cls(
+                feature_map, settings["n_classes"], labels=settings["labels"], label_map=label_map,
+                precision=settings["precision"], decay=settings["decay"],
+            )  # fmt: skip
+            moments.load_state_dict({**tensors, **settings})
+        except KeyError as error:
+            raise ValueError(f"{str(path)!r} is damaged: {error} is missing") from error
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{str(path)!r} does not hold what these moments need: {error}") from error
         return moments
 
     # ---------------------------------------------------------------------------------------------------- distances

@@ -77,21 +77,24 @@ def _memory_map(path: Path) -> NDArray[Any]:
         raise FileNotFoundError(f"y={str(path)!r} is no .npy file; beside .npy features, y is an array or such a file")
     try:
         loaded: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        if loaded.ndim == 0:
+            raise ValueError("it holds a single number")
+    except PermissionError:
+        raise
+    except Exception as error:  # what a damaged file raises is anyone's guess
         raise ValueError(f"{path} cannot be read as .npy: {error}") from error
     return loaded
 
 
 def _parquet_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair]:
     try:
-        import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise ImportError(f"reading {path} needs pyarrow; install the extra: pip install 'bures[parquet]'") from error
     try:
         file = pyarrow.parquet.ParquetFile(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path} cannot be read as .parquet: {error}") from error
+    except Exception as error:  # what a damaged file raises is anyone's guess
+        raise _unreadable(path, error) from error
     with file:
         names = list(file.schema_arrow.names)
         label_columns = [y] if isinstance(y, str) else list(y)
@@ -101,11 +104,24 @@ def _parquet_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair
             raise ValueError(f"y names the column {missing[0]!r}, which is not in {path}; it holds {listed}")
         feature_columns = [name for name in names if name not in label_columns]
         groups, skip = _groups_from(file, start)
-        for batch in file.iter_batches(batch_size=chunk, row_groups=groups):
+        batches = file.iter_batches(batch_size=chunk, row_groups=groups)
+        while (batch := _next(path, batches)) is not None:
             rows = batch.slice(skip)
             skip = max(0, skip - len(batch))
             if len(rows):
-                yield _columns(rows, feature_columns), _labels(rows, label_columns, isinstance(y, str))
+                yield _columns(path, rows, feature_columns), _labels(path, rows, label_columns, isinstance(y, str))
+
+
+def _next(path: Path, batches: Iterator[Any]) -> Any:
+    """The next batch, None at the end; a page is found to be damaged when it is read."""
+    try:
+        return next(batches, None)
+    except Exception as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"{path} cannot be read as .parquet: {' '.join(str(error).split()) or type(error).__name__}")
 
 
 def _groups_from(file: Any, start: int) -> tuple[list[int], int]:
@@ -116,16 +132,20 @@ def _groups_from(file: Any, start: int) -> tuple[list[int], int]:
     return groups, start
 
 
-def _columns(batch: Any, names: list[str]) -> NDArray[Any]:
+def _columns(path: Path, batch: Any, names: list[str]) -> NDArray[Any]:
+    if not names:
+        raise ValueError(f"{path} has no columns beside the labels; accepted is at least one feature")
     columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
     for name, column in zip(names, columns, strict=True):
         if column.dtype.kind not in "biuf":
-            raise ValueError(f"column {name!r} is not numeric (dtype {column.dtype}); accepted are numeric features")
+            raise ValueError(
+                f"{path}: column {name!r} is not numeric (dtype {column.dtype}); accepted are numeric features"
+            )
     return np.column_stack(columns)
 
 
-def _labels(batch: Any, names: list[str], is_vector: bool) -> NDArray[Any]:
+def _labels(path: Path, batch: Any, names: list[str], is_vector: bool) -> NDArray[Any]:
     if is_vector:
         labels: NDArray[Any] = batch.column(names[0]).to_numpy(zero_copy_only=False)
         return labels
-    return _columns(batch, names)
+    return _columns(path, batch, names)

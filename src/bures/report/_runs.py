@@ -13,11 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from bures.kinds import FIELDS, LIST, NUMBER, WHOLE, check_kinds
 from bures.training import RunFolder
 from bures.training._kept import KeptSamples, read_kept
 
 __all__ = ["RunRecord", "baseline_of", "read_run", "read_runs", "sibling_baseline"]
 
+KINDS = {
+    **dict.fromkeys(("recipe", "network", "hardware", "versions", "data", "data.*", "final", "final.best"), FIELDS),
+    **dict.fromkeys((f"data.{side}.samples" for side in ("source", "target", "evaluation")), WHOLE),
+    **dict.fromkeys(("notes", "epochs"), LIST),
+    "epochs.*": FIELDS,
+    **dict.fromkeys((f"epochs.*.{name}" for name in ("target_accuracy", "target_score", "seconds")), NUMBER),
+    "epochs.*.target_effective_classes": NUMBER,
+    **dict.fromkeys((f"final.{name}" for name in ("accuracy", "score", "effective_classes", "seconds")), NUMBER),
+    "final.accuracy_by_batchnorm": FIELDS,
+    "final.accuracy_by_batchnorm.*": NUMBER,
+    "final.best.accuracy": NUMBER,
+}
 COMPARISON = "adapt.json"  # what `bures adapt` was asked for, in a folder of several runs
 
 
@@ -139,6 +152,10 @@ def read_run(path: str | Path) -> RunRecord:
     """Read one run folder; an error where its manifest is missing or damaged."""
     folder = RunFolder(path)
     manifest = folder.read_manifest()
+    try:
+        check_kinds(manifest, KINDS)
+    except ValueError as error:
+        raise ValueError(f"{folder.manifest} is damaged: {error}") from error
     for name in ("recipe", "data"):
         if not isinstance(manifest.get(name), dict):
             raise ValueError(f"{folder.manifest} is damaged: {name!r} is missing")
@@ -157,7 +174,7 @@ def read_run(path: str | Path) -> RunRecord:
             f"{folder.samples.name} is not in the run folder, so that there is no feature map, no shift before and "
             f"after, no pictures and no calibration. Get it with: {_remedy(folder, manifest)}"
         )
-    return RunRecord(folder.path, manifest, _epochs(folder, manifest), tuple(names), counts, kept, missing)
+    return RunRecord(folder.path, manifest, _epochs(folder, manifest, missing), tuple(names), counts, kept, missing)
 
 
 def _remedy(folder: RunFolder, manifest: dict[str, Any]) -> str:
@@ -183,7 +200,7 @@ def _read_part(read: Callable[[], Any], file: Path, missing: list[str]) -> Any:
         return None
     try:
         return read()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         missing.append(f"{file.name} cannot be read and is left out: {error}")
         return None
 
@@ -207,15 +224,16 @@ def _model_classes(folder: RunFolder) -> tuple[str, ...]:
         return ()
 
 
-def _epochs(folder: RunFolder, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+def _epochs(folder: RunFolder, manifest: dict[str, Any], missing: list[str]) -> list[dict[str, Any]]:
     """Rows of the manifest or, while the run goes on, of the log."""
     if manifest.get("epochs"):
-        return [dict(row) for row in manifest["epochs"]]
-    try:
-        with open(folder.log, encoding="utf-8", newline="") as stream:
-            return list(_numbers(csv.DictReader(stream)))
-    except OSError:
-        return []
+        return [dict(row) for row in manifest["epochs"] if row]
+    return _read_part(lambda: _read_log(folder.log), folder.log, missing) or []
+
+
+def _read_log(file: Path) -> list[dict[str, Any]]:
+    with open(file, encoding="utf-8", newline="") as stream:
+        return list(_numbers(csv.DictReader(stream)))
 
 
 def _numbers(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, as_sample_weight, check_choice, check_positive
+from bures.arrays import Array, as_sample_weight, check_choice, check_finite, check_positive, numpy_to_tensor
 from bures.selection._evidence import read_features, read_labels, read_probabilities
 from bures.selection._predictions import subsample
 from bures.selection._validator import register
@@ -45,8 +45,7 @@ def source_accuracy(validation_probabilities: Array, validation_labels: Array) -
     >>> source_accuracy(np.eye(2), np.array([0, 0]))
     0.5
     """
-    p = read_probabilities("validation_probabilities", validation_probabilities)
-    y = read_labels("validation_labels", validation_labels, p.shape[1])
+    p, y = _read_validation(validation_probabilities, validation_labels)
     return float((p.argmax(dim=1) == y).double().mean())
 
 
@@ -266,18 +265,29 @@ def controlled_risk(losses: Array, weights: Array) -> float:
 
 
 def _read_pair(losses: Array, weights: Array) -> tuple[Tensor, Tensor]:
-    ell = torch.as_tensor(losses, dtype=torch.float64)
+    ell, w = (
+        value.detach().cpu().double() if isinstance(value, Tensor) else numpy_to_tensor(name, value)
+        for name, value in (("losses", losses), ("weights", weights))
+    )
     if ell.ndim != 1 or not len(ell):
         raise ValueError(f"losses has shape {tuple(ell.shape)}; accepted is one loss for each sample")
-    as_sample_weight("weights", weights, len(ell), like=ell)  # its checks; the sum matters here
-    return ell, torch.as_tensor(weights, dtype=torch.float64)
+    check_finite("losses", ell)
+    as_sample_weight("weights", w, len(ell), like=ell)  # its checks; the sum matters here
+    return ell, w
 
 
 def _losses(probabilities: Array, labels: Array, loss: str) -> Tensor:
     check_choice("loss", loss, LOSSES)
-    p = read_probabilities("validation_probabilities", probabilities).double()
-    y = read_labels("validation_labels", labels, p.shape[1])
+    p, y = _read_validation(probabilities, labels)
     if loss == "zero-one":
         return (p.argmax(dim=1) != y).double()
     own = p[torch.arange(len(p)), y]
     return -own.clamp(min=torch.finfo(torch.float32).tiny).log()
+
+
+def _read_validation(probabilities: Array, labels: Array) -> tuple[Tensor, Tensor]:
+    p = read_probabilities("validation_probabilities", probabilities).double()
+    y = read_labels("validation_labels", labels, p.shape[1])
+    if len(y) != len(p):
+        raise ValueError(f"validation_labels has {len(y)} entries but validation_probabilities {len(p)} rows")
+    return p, y

@@ -76,7 +76,7 @@ def information(target_probabilities: Array) -> float:
     >>> round(information(torch.eye(4)), 4), information(torch.full((4, 4), 0.25))
     (1.3863, 0.0)
     """
-    p = torch.as_tensor(target_probabilities).double()
+    p = read_probabilities("target_probabilities", target_probabilities).double()
     mean = p.mean(dim=0)
     return float(row_entropies(mean[None]).sum() - row_entropies(p).mean())
 

@@ -58,6 +58,11 @@ def reverse_accuracy(
     xs, xt = read_features("source_features", source_features), read_features("target_features", target_features)
     p = read_probabilities("target_probabilities", target_probabilities)
     y = read_labels("source_labels", source_labels, p.shape[1])
+    for name, labels, x in (("source_labels", y, xs), ("target_probabilities", p, xt)):
+        if len(labels) != len(x):
+            raise ValueError(f"{name} has {len(labels)} rows but there are {len(x)} features; accepted is one each")
+    if xs.shape[1] != xt.shape[1]:
+        raise ValueError(f"source_features has {xs.shape[1]} columns but target_features {xt.shape[1]}")
     if classifier is not None:
         return _by_classifier(classifier, xs.numpy(), y.numpy(), xt.numpy(), p.argmax(dim=1).numpy())
     predicted = torch.unique(p.argmax(dim=1))  # a class that no sample is taken for has a mean of leftovers

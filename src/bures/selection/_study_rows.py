@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from bures.arrays import describe
 from bures.selection._validator import FIRST_VALIDATOR
 
 __all__ = ["comparable_runs", "end_rows", "epoch_rows", "judged_runs"]
@@ -21,7 +22,15 @@ TARGET = "target"  # the method that trains on the target's labels: no run that 
 
 def judged_runs(results: Iterable[Result]) -> list[Result]:
     """The runs whose choice can be judged: with target accuracies, and not trained on the target's labels."""
-    return [result for result in results if result.get("method") != TARGET and _accuracies(result)]
+    runs = list(results)
+    for number, result in enumerate(runs):
+        epochs = result.get("epochs") or () if isinstance(result, Mapping) else None
+        if epochs is None or not (isinstance(epochs, Mapping) or all(isinstance(row, Mapping) for row in epochs)):
+            raise TypeError(
+                f"results has a {describe(result)} at {number}; accepted are mappings with epochs, "
+                "a mapping of columns or a list of rows"
+            )
+    return [result for result in runs if result.get("method") != TARGET and _accuracies(result)]
 
 
 def comparable_runs(results: Iterable[Result]) -> tuple[list[Result], list[str]]:

@@ -70,7 +70,8 @@ def _pictures(report: ShiftReport) -> dict[str, Histogram]:
 
 def _histogram(test: ShiftTest) -> Histogram:
     low, high = float(min(test.null.min(), test.statistic)), float(max(test.null.max(), test.statistic))
-    room = (high - low) * 0.04 or 1.0
+    # Values that differ by rounding alone need bins that are wider than it.
+    room = max((high - low) * 0.04, 1e-9 * max(abs(low), abs(high))) or 1.0
     counts, edges = np.histogram(test.null, bins=BINS, range=(low - room, high + room))
     span = edges[-1] - edges[0]
     bars = tuple(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bures.arrays import Array, as_feature_pair, describe
+from bures.arrays import Array, as_feature_pair, check_seed, describe
 
 __all__ = ["LABELS", "LabelPair", "PredictedLabels", "label_kind", "out_of_fold_labels", "unwrap"]
 
@@ -110,6 +111,7 @@ def out_of_fold_labels(
     """
     if isinstance(n_folds, bool) or not isinstance(n_folds, (int, np.integer)) or n_folds < 2:
         raise ValueError(f"n_folds={n_folds!r} is not accepted; accepted is an integer of at least 2")
+    check_seed(seed)
     tensors = as_feature_pair(xs, xt)
     s, t = (x.detach().cpu().double().numpy() for x in tensors)
     if isinstance(ys, PredictedLabels):
@@ -117,6 +119,8 @@ def out_of_fold_labels(
     y = np.asarray(ys.detach().cpu() if isinstance(ys, Tensor) else ys)
     if y.ndim != 1 or y.dtype.kind == "f" or len(y) != len(s):
         raise ValueError(f"ys is a {describe(ys)}; accepted is one class, an integer or a string, for each of {len(s)}")
+    if y.dtype == object and not (all(isinstance(c, str) for c in y) or all(isinstance(c, Integral) for c in y)):
+        raise TypeError("ys holds objects; accepted are classes that are all integers or all strings")
     if len(s) < n_folds:
         raise ValueError(f"xs has {len(s)} samples; {n_folds} folds need at least as many, pass fewer folds")
     rng = np.random.default_rng(seed)

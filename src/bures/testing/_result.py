@@ -205,7 +205,19 @@ class ShiftTest:
         import matplotlib.pyplot as plt
 
         axes = plt.subplots(figsize=(6, 3.4), layout="constrained")[1] if ax is None else ax
-        axes.hist(self.null, bins="auto", color="#9ecae1", edgecolor="white", linewidth=0.4, label="without a shift")
+        # Not bins="auto", which makes as many as memory holds of values that differ by rounding but for a few.
+        low, high = float(self.null.min()), float(self.null.max())
+        room = 1e-9 * max(abs(low), abs(high))
+        bins = max(5, min(60, round(len(self.null) ** 0.5)))
+        axes.hist(
+            self.null,
+            bins,
+            range=(low - room, high + room),
+            color="#9ecae1",
+            edgecolor="white",
+            linewidth=0.4,
+            label="without a shift",
+        )
         # The p-value counts the observed value too, so that the quantile is that of 1 + B values.
         threshold = float(np.quantile(np.append(self.null, self.statistic), 1 - self.level, method="inverted_cdf"))
         axes.axvline(threshold, color="#636363", linestyle=":", label=f"needed at level {self.level:g}")

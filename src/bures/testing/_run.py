@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bures.arrays import check_positive
+from bures.arrays import check_positive, check_seed
 from bures.kernels import Kernel
 from bures.testing._aggregate import aggregate, holm, permutation_p_value
 from bures.testing._design import Design
@@ -58,8 +58,7 @@ def check_test_options(n_permutations: object, level: object, seed: object) -> N
         raise ValueError(f"level={level!r} is out of range; accepted is a number between 0 and 1")
     if isinstance(n_permutations, bool) or not isinstance(n_permutations, numbers.Integral) or n_permutations < 1:
         raise ValueError(f"n_permutations={n_permutations!r} is not accepted; accepted is a positive integer")
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= int(seed) < 2**63:
-        raise ValueError(f"seed={seed!r} is not accepted; accepted is an integer from 0")
+    check_seed(seed)
     needed = math.ceil(1 / alpha - 1e-9) - 1
     if int(n_permutations) < needed:
         raise ValueError(

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from bures.files import write_text
+from bures.files import read_yaml, write_text
 from bures.methods import Method, make_method, method_names, method_options
 from bures.selection import DEFAULT_VALIDATOR, Validator, make_validator, validator_names
 from bures.training._augment import AUGMENTATIONS
@@ -339,10 +339,7 @@ def _recipe_folder() -> Any:
 
 
 def _parse(name: str, text: str) -> Recipe:
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{name} is no valid YAML: {' '.join(str(error).split())}") from error
+    content = read_yaml(text, name)
     if content is None:
         content = {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from bures.data import Domain, ImageFiles, TensorSamples
 from bures.data._feature_formats import is_number
-from bures.files import write_json, write_text
+from bures.files import read_json, write_json, write_text
 
 __all__ = ["RunFolder", "checksum", "csv_cell", "predictions_csv", "write_predictions"]
 
@@ -113,10 +112,7 @@ class RunFolder:
         """The manifest; an error where there is none or it is damaged."""
         if not self.exists():
             raise FileNotFoundError(f"{self.path} is no run folder: {self.manifest.name} is missing")
-        try:
-            content = json.loads(self.manifest.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{self.manifest} is damaged: {error}") from error
+        content = read_json(self.manifest.read_bytes(), self.manifest)
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise ValueError(f"{self.manifest} is not of schema {SCHEMA}, which this version of bures reads")
         return content

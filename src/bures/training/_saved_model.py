@@ -162,7 +162,7 @@ def load_model(path: str | Path, *, best: bool = False) -> SavedModel:
         with safe_open(file, framework="pt") as content:
             description = json.loads((content.metadata() or {}).get("bures", "null"))
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - no mapping
-    except (SafetensorError, json.JSONDecodeError) as error:
+    except (SafetensorError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{file} is truncated or no safetensors file, as a model of bures is: {reason}") from error
     if not isinstance(description, dict) or description.get("schema") != SCHEMA:
@@ -176,7 +176,10 @@ def load_model(path: str | Path, *, best: bool = False) -> SavedModel:
         raise ValueError(f"{file} was written by another version of bures: its description has {error}") from error
     if len(class_names) != spec.n_classes:
         raise ValueError(f"{file} is damaged: it names {len(class_names)} classes for {spec.n_classes} outputs")
-    network, inputs = spec.build()
+    try:
+        network, inputs = spec.build()
+    except (TypeError, ValueError, RuntimeError, MemoryError) as error:
+        raise ValueError(f"{file} is damaged: the network that it describes cannot be built: {error}") from error
     fit_weights(network, tensors, source=str(file))
     network.eval()
     return SavedModel(network, spec, class_names, inputs)

@@ -1,0 +1,8 @@
+"""Inputs drawn at random for every public name and every file that is read, and what may come of them."""
+
+import sys
+from pathlib import Path
+
+# pytest imports these files by their paths; `tests.fuzz` and `tests.nightly` are found from the root.
+if (root := str(Path(__file__).parents[2])) not in sys.path:
+    sys.path.insert(0, root)
