@@ -86,7 +86,10 @@ def _check_matrix(content: bytes, kind: int, start: int, end: int, order: str, d
             raise ValueError(f"a cell of type {inner}")
         if inner == MATRIX:
             _check_matrix(content, inner, first, last, order, depth + 1)
-    if number < (5 if own == SPARSE else 3 if CHAR <= own <= UINT64 else 2):
+    needed = 5 if own == SPARSE else 3 if CHAR <= own <= UINT64 else 2
+    if SPARSE <= own <= UINT64 and flags >> 11 & 1:  # an imaginary part comes last
+        needed += 1
+    if number < needed:
         raise ValueError(f"a matrix of {number} elements")
 
 
