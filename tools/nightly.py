@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,14 @@ def run_here(name: str, quick: bool, seed: int, file: Path) -> bool:
 
     manifest: dict[str, Any] = {"section": name, "command": command(name, quick, seed), "quick": quick, "seed": seed}
     manifest |= {"versions": versions(), "hardware": hardware()}
+    # What stays if the process dies.
+    write_json(file, manifest | {"failures": ["the section has not ended"]})
     started = time.monotonic()
-    found = load(name).run(quick, seed)
+    try:
+        found = load(name).run(quick, seed)
+    except Exception as error:
+        traceback.print_exc()
+        found = {"failures": [f"{type(error).__name__}: {error}"]}
     write_json(file, manifest | {"seconds": round(time.monotonic() - started, 1)} | found)
     return not found["failures"]
 

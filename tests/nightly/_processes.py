@@ -60,7 +60,7 @@ def command_line(*words):
     bures.cli.main()
 
 
-def finish(process, seconds=120):
+def finish(process, seconds=600):
     """The exit code of a process; one that does not end is killed, and counts as such."""
     process.join(seconds)
     if process.exitcode is None:
