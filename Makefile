@@ -32,7 +32,7 @@ test-slow: venv ## run the tests marked slow, one after another
 
 # NIGHTLY="--quick" or NIGHTLY="kills disks": shorter, or only some sections.
 nightly: venv ## run the long campaigns (faults, soaks, fuzzing: hours), into results/nightly
-	$(BIN)/python tools/nightly.py $(NIGHTLY)
+	$(BIN)/python tools/nightly.py $(NIGHTLY); found=$$?; $(BIN)/python tools/robustness_page.py && exit $$found
 
 lint: venv ## check style, formatting, types and the direction of imports
 	$(BIN)/ruff check

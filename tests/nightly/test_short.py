@@ -80,3 +80,28 @@ def test_a_section_that_is_not_there_is_an_error(capsys):
     with pytest.raises(SystemExit):
         nightly.main(["nothing"])
     assert "no section is called 'nothing'; accepted are" in capsys.readouterr().err
+
+
+page_tool = load_tool("robustness_page")
+
+
+def test_the_page_is_that_of_the_results():
+    text = page_tool.PAGE.read_text(encoding="utf-8")
+    assert text.count("<!-- table ") == len(page_tool.TABLES)
+    assert page_tool.filled(text, page_tool.manifests()) == text
+
+
+def test_what_was_run_in_full_is_what_is_published():
+    found = page_tool.manifests()
+    assert set(found) <= set(nightly.sections())
+    for name in ("disks", "kills", "reproducibility", "soak"):
+        manifest = found[name]
+        assert manifest["quick"] is False, name
+        assert manifest["command"].endswith(f"python tools/nightly.py {name} --seed {manifest['seed']}")
+        assert {"versions", "hardware", "seconds", "failures"} <= set(manifest), name
+
+
+def test_findings_are_counted_where_they_belong():
+    manifest = {"kills": {"failures": ["sweep: a", "sweep: b"], "sweep": {"kills": 2}, "training": {"kills": 2}}}
+    rows = page_tool.kills_table(manifest).splitlines()[2:]
+    assert rows == ["| sweep | 2 |  | 2 |", "| training | 2 |  | 0 |"]
