@@ -21,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "nightly"
+ENDED = (0, 3)  # exit codes of a section that has found nothing, or something; 1 is that of any error of Python's
 
 
 def sections(folder: Path = FOLDER) -> list[str]:
@@ -43,21 +44,24 @@ def load(name: str) -> Any:
 
 def run_here(name: str, quick: bool, seed: int, file: Path) -> bool:
     """Run a section in this process and write what it found; True where it found nothing wrong."""
-    from bures.files import write_json
-    from bures.provenance import hardware, versions
-
-    manifest: dict[str, Any] = {"section": name, "command": command(name, quick, seed), "quick": quick, "seed": seed}
-    manifest |= {"versions": versions(), "hardware": hardware()}
-    # What stays if the process dies.
-    write_json(file, manifest | {"failures": ["the section has not ended"]})
     started = time.monotonic()
     try:
         found = load(name).run(quick, seed)
     except Exception as error:
         traceback.print_exc()
         found = {"failures": [f"{type(error).__name__}: {error}"]}
-    write_json(file, manifest | {"seconds": round(time.monotonic() - started, 1)} | found)
+    write(name, quick, seed, file, {"seconds": round(time.monotonic() - started, 1)} | found)
     return not found["failures"]
+
+
+def write(name: str, quick: bool, seed: int, file: Path, found: dict[str, Any]) -> None:
+    """Write the outcome of a section, whole or not at all, with how it came about."""
+    from bures.files import write_json
+    from bures.provenance import hardware, versions
+
+    manifest: dict[str, Any] = {"section": name, "command": command(name, quick, seed), "quick": quick, "seed": seed}
+    manifest |= {"versions": versions(), "hardware": hardware()}
+    write_json(file, manifest | found)
 
 
 def command(name: str, quick: bool, seed: int) -> str:
@@ -67,11 +71,17 @@ def command(name: str, quick: bool, seed: int) -> str:
 
 
 def run_apart(name: str, quick: bool, seed: int, folder: Path) -> int:
-    """Run a section in a process of its own: 0 nothing found, 1 something found, else it did not end as it should."""
+    """Run a section in a process of its own: its exit code, which is one of `ENDED` unless the process has died."""
     words = [sys.executable, __file__, name, "--here", "--seed", str(seed), "--output", str(folder)]
     # One thread: numbers then do not depend on how many cores are free.
     environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **os.environ}
-    return subprocess.run([*words, *(["--quick"] if quick else [])], env=environment).returncode
+    started = time.monotonic()
+    code = subprocess.run([*words, *(["--quick"] if quick else [])], env=environment).returncode
+    if code not in ENDED:
+        failure = f"the section ended with exit code {code} and told nothing"
+        found = {"seconds": round(time.monotonic() - started, 1), "failures": [failure]}
+        write(name, quick, seed, folder / f"{name}.json", found)
+    return code
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -93,13 +103,13 @@ def main(arguments: list[str] | None = None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if chosen.here:
         (name,) = chosen.sections
-        return int(not run_here(name, chosen.quick, chosen.seed, folder / f"{name}.json"))
+        return ENDED[not run_here(name, chosen.quick, chosen.seed, folder / f"{name}.json")]
     bad = False
     for name in chosen.sections or known:
         print(f"{name} ...", end=" ", flush=True)
         started = time.monotonic()
         code = run_apart(name, chosen.quick, chosen.seed, folder)
-        words = {0: "nothing found", 1: f"see {folder / name}.json"}.get(code, f"ended with exit code {code}")
+        words = "nothing found" if code == ENDED[0] else f"see {folder / name}.json"
         print(f"{words} ({time.monotonic() - started:.0f} s)", flush=True)
         bad = bad or code != 0
     return int(bad)

@@ -54,10 +54,10 @@ def test_the_tool_writes_what_was_found_and_goes_on_after_a_section_that_dies(tm
     done = subprocess.run([sys.executable, tool, "--quick", "--seed", "3"], capture_output=True, text=True)
     assert done.returncode == 1
     dead, good = done.stdout.splitlines()
-    assert dead.startswith("a ... ended with exit code 9")
+    assert dead.startswith("a ... see ")
     assert good.startswith("b ... nothing found")
     written = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "outputs/nightly").glob("*")}
-    assert written["a"]["failures"] == ["the section has not ended"]
+    assert written["a"]["failures"] == ["the section ended with exit code 9 and told nothing"]
     assert written["b"]["cases"] == written["b"]["seed"] == 3
     assert written["b"]["command"] == "python tools/nightly.py b --quick --seed 3"
     assert {"versions", "hardware", "seconds"} <= set(written["b"])
