@@ -64,6 +64,8 @@ def soak_table(found: dict[str, dict[str, Any]]) -> str:
     rows = []
     for name, part in parts(found["soak"]).items():
         count = next(f"{part[key]:,} {key}" for key in ("calls", "steps", "runs") if key in part)
+        if part.get("asked", 0) > part.get("calls", 0):
+            count += f" of {part['asked']:,}"
         memory = " → ".join(f"{value:.1f}" for value in part["memory_mib"])
         handles = " → ".join(map(str, part["handles"]))
         minutes = f"{part['seconds'] / 60:.1f}"
@@ -93,7 +95,7 @@ TABLES: dict[str, Callable[[dict[str, dict[str, Any]]], str]] = {
 
 def parts(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The parts of a section by name."""
-    known = ("versions", "hardware", "asked")
+    known = ("versions", "hardware")
     return {name: value for name, value in manifest.items() if isinstance(value, dict) and name not in known}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import IO, Any
 
 __all__ = ["atomic_file", "check_output", "to_json", "write_json", "write_text"]
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -38,6 +42,10 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(partial, path)
+    except OSError as error:
+        if error.errno in NO_ROOM and error.filename is None:  # a stream does not say what could not be written
+            error.filename = str(path)
+        raise
     finally:
         with suppress(FileNotFoundError):
             partial.unlink()

@@ -167,7 +167,7 @@ def adapt(
 
 def _work(session: Session, trainer_options: dict[str, Any], leads: bool) -> None:
     """Train and write what came of it; whatever ends this before its time is noted in the manifest."""
-    failure: TrainingError
+    cause: BaseException | None
     try:
         session.fit(trainer_options)
         if leads:
@@ -178,16 +178,15 @@ def _work(session: Session, trainer_options: dict[str, Any], leads: bool) -> Non
         session.note_end("stopped", stop)
         raise
     except TrainingError as error:
-        failure, cause = error, error.__cause__
+        cause, failure = error.__cause__, error
     except OSError as error:
-        failure, cause = (
-            TrainingError(f"the run cannot go on ({error}); {session.kept}. Mend this and resume the run"),
-            error,
-        )
+        cause = error
+        failure = TrainingError(f"the run cannot go on ({error}); {session.kept}. Mend this and resume the run")
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        failure, cause = TrainingError(f"{memory_advice(session.setting.recipe, error)}; {session.kept}"), error
+        cause = error
+        failure = TrainingError(f"{memory_advice(session.setting.recipe, error)}; {session.kept}")
     if leads:
         session.note_end("failed", failure)
     raise failure from cause

@@ -21,7 +21,7 @@ def stopped_by_signals(step: int) -> Iterator[None]:
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        for each in before:  # asked once is enough: what is noted of the stop must not be cut short by another
+        for each in before:  # asked once is enough: another would cut the clean-up short
             signal.signal(each, signal.SIG_IGN)
         raise StoppedBySignal(number, step)
 
