@@ -3,6 +3,7 @@
 #           WORKERS=8          parallel test processes
 #           BURES_DATA=DIR     real data for the tests that use it; they skip without
 #           BENCH="--full"     options of the benchmarks
+#           NIGHTLY="--quick"  options of the long campaigns
 
 WORKERS ?= 2
 BIN := .venv/bin
@@ -12,7 +13,7 @@ ifeq ($(origin PYTHON),undefined)
 PYTHON := $(shell $(BIN)/python -I -S -c pass 2>/dev/null && echo $(BIN)/python || echo python3)
 endif
 
-.PHONY: help demo test test-slow lint format bench results docs clean distclean venv
+.PHONY: help demo test test-slow nightly lint format bench results docs clean distclean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +29,10 @@ test: lint ## lint, then run the tests and the doctests
 # Exit status 5: no test is marked slow.
 test-slow: venv ## run the tests marked slow, one after another
 	$(BIN)/python -m pytest -m slow || [ $$? -eq 5 ]
+
+# NIGHTLY="--quick" or NIGHTLY="kills disks": shorter, or only some sections.
+nightly: venv ## run the long campaigns (faults, soaks, fuzzing: hours), into results/nightly
+	$(BIN)/python tools/nightly.py $(NIGHTLY); found=$$?; $(BIN)/python tools/robustness_page.py && exit $$found
 
 lint: venv ## check style, formatting, types and the direction of imports
 	$(BIN)/ruff check

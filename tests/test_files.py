@@ -1,7 +1,9 @@
 """Atomic files: whole, or as before."""
 
+import errno
 import json
 import os
+import resource
 
 import pytest
 
@@ -19,6 +21,18 @@ def test_a_failed_write_leaves_the_old_content_and_no_litter(tmp_path):
 def test_a_failed_first_write_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="no"), atomic_file(tmp_path / "b.bin"):
         raise ValueError("no")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_is_told_with_the_file_that_found_no_room(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"a\.bin") as caught:
+            write_text(tmp_path / "a.bin", "x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.errno == errno.EFBIG
     assert os.listdir(tmp_path) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -15,6 +16,9 @@ from typing import IO, Any
 __all__ = ["atomic_file", "check_output", "read_json", "read_yaml", "to_json", "write_json", "write_text"]
 
 LARGEST_YAML = 10_000  # values, with those that aliases repeat
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -40,6 +44,10 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(partial, path)
+    except OSError as error:
+        if error.errno in NO_ROOM and error.filename is None:  # a stream does not say what could not be written
+            error.filename = str(path)
+        raise
     finally:
         with suppress(FileNotFoundError):
             partial.unlink()

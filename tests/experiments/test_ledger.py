@@ -1,7 +1,9 @@
 """The ledger: whole lines whatever happens, and no cell twice."""
 
+import errno
 import json
 import multiprocessing
+import os
 
 import pytest
 
@@ -91,3 +93,27 @@ def test_a_log_can_be_written_for_any_key_and_goes_with_its_folder(tmp_path):
     for key in keys:
         ledger.remove_log(key)
     assert not (tmp_path / "digits.logs").exists()
+
+
+def test_a_line_that_finds_no_room_is_not_there_at_all(tmp_path, monkeypatch):
+    """A full disk first takes a part of the line without an error."""
+    ledger = Ledger(tmp_path / "a.jsonl")
+    ledger.append({"key": "one"})
+    before, original, left = ledger.path.read_bytes(), os.write, [10]
+
+    def write(handle, content):
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        size = original(handle, content[: left[0]])
+        left[0] -= size
+        return size
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        with pytest.raises(
+            OSError, match=r"could not be written to .*a\.jsonl \(No space left on device\); those in it are"
+        ):
+            ledger.append({"key": "two"})
+    assert ledger.path.read_bytes() == before
+    assert ledger.append({"key": "two"})
+    assert [result["key"] for result in read_results(ledger.path)] == ["one", "two"]

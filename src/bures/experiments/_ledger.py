@@ -13,6 +13,7 @@ from typing import Any
 
 from bures.experiments._result import check_result
 from bures.files import to_json, write_text
+from bures.locks import FileLock
 
 try:
     import fcntl
@@ -92,11 +93,26 @@ class Ledger:
                 self._mend(handle)
                 if result["key"] in self.results():
                     return False
-                os.write(handle, line)
-                os.fsync(handle)
+                self._write(handle, line)
         finally:
             os.close(handle)
         return True
+
+    def _write(self, handle: int, line: bytes) -> None:
+        """Write a line to its end, or none of it: on a full disk the system may take a part and report no error."""
+        size, rest = os.fstat(handle).st_size, line
+        try:
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+            os.fsync(handle)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(handle, size)
+            raise OSError(
+                error.errno,
+                f"a result could not be written to {self.path} ({error.strerror}); those in it are intact. Make room "
+                "and run the same command again",
+            ) from error
 
     def _mend(self, handle: int) -> None:
         """End the last line: writers hold the lock, so a line without its end has lost its writer."""
@@ -155,8 +171,8 @@ class Ledger:
 class Claim:
     """A cell that this sweep works on. The system gives it back when the process ends, however it ends."""
 
-    def __init__(self, path: Path, handle: int) -> None:
-        self.path, self._handle = path, handle
+    def __init__(self, lock: FileLock) -> None:
+        self._lock = lock
 
     @classmethod
     def take(cls, path: Path) -> Claim | None:
@@ -164,24 +180,17 @@ class Claim:
         for _ in range(100):
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+                lock = FileLock.take(path)
             except FileNotFoundError:  # another sweep has just removed the folder
                 continue
-            try:
-                if fcntl is not None:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(handle)
-                return None
-            return cls(path, handle)
+            return None if lock is None else cls(lock)
         raise OSError(f"{path.parent} cannot be made")
 
     def release(self) -> None:
         """Give the cell back."""
-        self.path.unlink(missing_ok=True)
-        os.close(self._handle)
+        self._lock.release()
         with suppress(OSError):  # not empty: other cells are being worked on
-            self.path.parent.rmdir()
+            self._lock.path.parent.rmdir()
 
 
 def read_results(ledger: str | Path) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bures.training._errors import CheckpointError as CheckpointError
     from bures.training._errors import CollapseWarning as CollapseWarning
     from bures.training._errors import NonFiniteLossError as NonFiniteLossError
+    from bures.training._errors import RunInUseError as RunInUseError
     from bures.training._errors import StoppedBySignal as StoppedBySignal
     from bures.training._errors import StopTraining as StopTraining
     from bures.training._errors import TrainingError as TrainingError
@@ -84,6 +85,7 @@ _HOMES = {
     "NonFiniteLossError": "bures.training._errors",
     "FeatureQueue": "bures.training._queue",
     "StepRecord": "bures.training._record",
+    "RunInUseError": "bures.training._errors",
     "TrainingError": "bures.training._errors",
     "CollapseWarning": "bures.training._errors",
     "refresh_samples": "bures.training._refresh",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,13 @@ from bures.provenance import command_line, versions
 from bures.training._checkpoint import compare, load_checkpoint
 from bures.training._errors import StoppedBySignal, StopTraining, TrainingError
 from bures.training._gather import world_size
+from bures.training._memory import is_out_of_memory, memory_advice
 from bures.training._recipe import Recipe
 from bures.training._run_folder import RunFolder, checksum
 from bures.training._saved_model import SavedModel, load_model
 from bures.training._session import Session
 from bures.training._setting import Setting, fingerprint_of, prepare
+from bures.training._signals import stopped_by_signals
 
 __all__ = ["Run", "adapt"]
 
@@ -116,7 +118,9 @@ def adapt(
     Raises
     ------
     TrainingError
-        The loss is not finite, or a checkpoint cannot be written. The last checkpoint is intact.
+        The loss is not finite, memory ran out, or a file cannot be written. The last checkpoint is intact.
+    RunInUseError
+        Another process works on this run.
     StoppedBySignal
         SIGTERM or SIGINT asked for an end. The state is saved.
     StopTraining
@@ -142,36 +146,50 @@ def adapt(
         _check_devices(setting, devices, strategy, sync_batchnorm)
         # Of several processes one writes the run folder.
         leads = devices == 1 or rank_zero_only.rank == 0  # type: ignore[attr-defined]
-        state = _start(folder, setting, resume, origin, leads) if leads or resume else None
-        if state == "finished":
+        if resume and folder.read_manifest()["status"] == "finished":
             return Run(folder.path, folder.read_manifest())
-        begun = state if isinstance(state, dict) else None
-        session = Session(folder, setting, checkpoint_every, begun, progress, on_epoch, keep_samples)
-        trainer_options = {
-            "accelerator": accelerator,
-            "devices": devices,
-            "strategy": _strategy(setting.method, devices, strategy),
-            "sync_batchnorm": sync_batchnorm,
-        }
-        try:
-            session.fit(trainer_options)
-            if leads:
-                session.finish()
-        except (StoppedBySignal, StopTraining) as stop:
-            session.note_end("stopped", stop)
-            raise
-        except TrainingError as error:
-            if leads:
-                session.note_end("failed", error)
-            raise
-        except OSError as error:
-            failure = TrainingError(f"the run cannot go on ({error}); {session.kept}. Mend this and resume the run")
-            if leads:
-                session.note_end("failed", failure)
-            raise failure from error
+        with folder.held() if leads else nullcontext():
+            state = _start(folder, setting, resume, origin, leads) if leads or resume else None
+            if state != "finished":
+                begun = state if isinstance(state, dict) else None
+                session = Session(folder, setting, checkpoint_every, begun, progress, on_epoch, keep_samples)
+                trainer_options = {
+                    "accelerator": accelerator,
+                    "devices": devices,
+                    "strategy": _strategy(setting.method, devices, strategy),
+                    "sync_batchnorm": sync_batchnorm,
+                }
+                _work(session, trainer_options, leads)
         if world_size() > 1:
             torch.distributed.barrier()  # the others read what the first has written
         return Run(folder.path, folder.read_manifest())
+
+
+def _work(session: Session, trainer_options: dict[str, Any], leads: bool) -> None:
+    """Train and write what came of it; whatever ends this before its time is noted in the manifest."""
+    cause: BaseException | None
+    try:
+        session.fit(trainer_options)
+        if leads:
+            with stopped_by_signals(session.module.n_steps):
+                session.finish()
+        return
+    except (StoppedBySignal, StopTraining) as stop:
+        session.note_end("stopped", stop)
+        raise
+    except TrainingError as error:
+        cause, failure = error.__cause__, error
+    except OSError as error:
+        cause = error
+        failure = TrainingError(f"the run cannot go on ({error}); {session.kept}. Mend this and resume the run")
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        cause = error
+        failure = TrainingError(f"{memory_advice(session.setting.recipe, error)}; {session.kept}")
+    if leads:
+        session.note_end("failed", failure)
+    raise failure from cause
 
 
 def _start(

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from bures.data import Domain, TensorSamples
+from bures.training._loading import end_with_parent
 from bures.training._placement import move_samples
 from bures.training._plan import SamplePlan, derive_seed
 from bures.training._recipe import Recipe
@@ -108,6 +109,7 @@ class PairData(L.LightningDataModule):
         if not self._in_memory:
             workers = max((torch.get_num_threads() - 1), 1) if self.n_workers is None else self.n_workers
             streaming = {"num_workers": min(workers, 8), "pin_memory": torch.cuda.is_available()}
+            streaming["worker_init_fn"] = end_with_parent
         return DataLoader(steps, batch_size=None, sampler=range(self.first_step, last), **streaming)
 
 

@@ -12,6 +12,7 @@ import lightning as L
 
 from bures.training._checkpoint import save_checkpoint
 from bures.training._errors import NonFiniteLossError, StoppedBySignal, TrainingError
+from bures.training._memory import is_out_of_memory
 from bures.training._module import AdaptationModule
 from bures.training._recorder import EpochRecorder
 from bures.training._run_folder import RunFolder
@@ -111,7 +112,7 @@ class Checkpointer(L.Callback):
         try:
             save_checkpoint(self.folder.checkpoint, self._state(trainer, module), self.fingerprint)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-            if isinstance(error, NonFiniteLossError):
+            if isinstance(error, NonFiniteLossError) or is_out_of_memory(error):
                 raise
             kept = "there is none yet" if self.saved_step is None else f"that of step {self.saved_step} is intact"
             raise TrainingError(

@@ -8,6 +8,7 @@ __all__ = [
     "CheckpointError",
     "CollapseWarning",
     "NonFiniteLossError",
+    "RunInUseError",
     "StopTraining",
     "StoppedBySignal",
     "TrainingError",
@@ -32,6 +33,10 @@ class NonFiniteLossError(TrainingError):
     def __init__(self, step: int, terms: tuple[str, ...]) -> None:
         super().__init__(f"the loss is not finite in step {step}: {' and '.join(terms)} broke first")
         self.step, self.terms = step, terms
+
+
+class RunInUseError(TrainingError):
+    """Another process works on the run."""
 
 
 class CheckpointError(ValueError):

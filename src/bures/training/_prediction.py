@@ -18,6 +18,7 @@ from bures.networks._batchnorm import adaptable_layers
 from bures.networks._checks import check_count
 from bures.networks._modes import evaluation_mode
 from bures.training._inputs import Inputs
+from bures.training._loading import end_with_parent
 
 __all__ = ["Predictions", "can_adapt_batchnorm", "predict_samples", "with_target_statistics"]
 
@@ -111,7 +112,8 @@ def batches(
     if join_last and len(chunks) > 1 and len(chunks[-1]) == 1:
         chunks[-2:] = [torch.cat(chunks[-2:])]
     workers = 0 if isinstance(samples, TensorSamples) else n_workers
-    for x in DataLoader(_Chunks(samples, chunks), batch_size=None, num_workers=workers):
+    loader = DataLoader(_Chunks(samples, chunks), batch_size=None, num_workers=workers, worker_init_fn=end_with_parent)
+    for x in loader:
         # A copy to the host that does not block would be read before it is complete.
         yield x.to(device, non_blocking=device.type == "cuda")
 

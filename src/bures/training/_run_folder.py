@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from torch import Tensor
 from bures.data import Domain, ImageFiles, TensorSamples
 from bures.data._feature_formats import is_number
 from bures.files import read_json, write_json, write_text
+from bures.locks import FileLock
+from bures.training._errors import RunInUseError
 
 __all__ = ["RunFolder", "checksum", "csv_cell", "predictions_csv", "write_predictions"]
 
@@ -88,14 +91,34 @@ class RunFolder:
         """Whether a run lies here."""
         return self.manifest.is_file()
 
-    def create(self) -> None:
-        """Make the folder; an error where it holds anything, or cannot be written."""
+    @property
+    def lock(self) -> Path:
+        """There while a process works on the run, and names it."""
+        return self.path / ".lock"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder where there is none, and keep other processes from it; an error where one works on it."""
         try:
             self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock.take(self.lock)
         except OSError as error:
-            raise OSError(f"output={str(self.path)!r} cannot be made: {error.strerror or error}") from error
+            raise OSError(f"output={str(self.path)!r} cannot be written: {error.strerror or error}") from error
+        if lock is None:
+            holder = FileLock.holder(self.lock) or "another process"
+            raise RunInUseError(
+                f"output={str(self.path)!r}: {holder} works on this run; wait for its end or stop it, then resume, or "
+                f"choose another folder. Should that process be gone, delete {self.lock}"
+            )
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def create(self) -> None:
+        """Begin a run in the folder, which is `held`; an error where it holds anything."""
         self.remove_partial_files()
-        held = [entry.name for entry in self.path.iterdir() if entry.name != "checkpoints"]
+        held = [entry.name for entry in self.path.iterdir() if entry.name not in ("checkpoints", self.lock.name)]
         if held:
             raise FileExistsError(
                 f"output={str(self.path)!r} is not empty ({held[0]}, ...); choose another folder, or resume the run "

@@ -1,0 +1,143 @@
+"""Fill the tables of docs/robustness.md from results/nightly; --check only compares.
+
+``<!-- table NAME -->`` is followed by a table and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results" / "nightly"
+PAGE = ROOT / "docs" / "robustness.md"
+
+
+def manifests(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
+    """What the sections found, by name."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+
+
+def sections_table(found: dict[str, dict[str, Any]]) -> str:
+    """All sections that were run, also those that have no table of their own."""
+    rows = []
+    for manifest in found.values():
+        machine = f"{manifest['hardware'].get('accelerator') or manifest['hardware']['processor']}"
+        software = f"Python {manifest['versions']['python']}, torch {manifest['versions']['torch']}"
+        duration = f"{manifest.get('seconds', 0) / 60:.1f}"
+        rows.append([f"`{manifest['command']}`", machine, software, duration, str(len(manifest["failures"]))])
+    return table(["command", "machine", "versions", "minutes", "findings"], rows, "lllrr")
+
+
+def kills_table(found: dict[str, dict[str, Any]]) -> str:
+    """What was killed, how often and when, and what of it was not as it should be."""
+    rows = []
+    for name, part in parts(found["kills"]).items():
+        struck = ", ".join(f"{when}: {count}" for when, count in part.get("killed", {}).items())
+        if "second_turned_away" in part:
+            struck = f"the second was told of the first: {part['second_turned_away']}, or found the run finished"
+        if "stopped_and_noted" in part:
+            struck = f"noted as stopped: {part['stopped_and_noted']}, others met the process before or after"
+        rows.append([name, str(part.get("kills", part.get("rounds"))), struck, findings(found["kills"], name)])
+    return table(["work", "times", "where it struck", "findings"], rows, "lrlr")
+
+
+def disks_table(found: dict[str, dict[str, Any]]) -> str:
+    """The faults of the machine."""
+    rows = []
+    for name, part in parts(found["disks"]).items():
+        cases = next(
+            part[key] for key in ("disks", "commands", "steps", "durations", "sweeps", "left_out") if key in part
+        )
+        ended = ", ".join(f"{when}: {count}" for when, count in part.get("ended", {}).items())
+        rows.append([name, part.get("how", ""), str(cases), ended, findings(found["disks"], name)])
+    return table(["fault", "how", "cases", "where it struck", "findings"], rows, "llrlr")
+
+
+def soak_table(found: dict[str, dict[str, Any]]) -> str:
+    """Memory and open files from after the first tenth to the end."""
+    rows = []
+    for name, part in parts(found["soak"]).items():
+        count = next(f"{part[key]:,} {key}" for key in ("calls", "steps", "runs") if key in part)
+        if part.get("asked", 0) > part.get("calls", 0):
+            count += f" of {part['asked']:,}"
+        memory = " → ".join(f"{value:.1f}" for value in part["memory_mib"])
+        handles = " → ".join(map(str, part["handles"]))
+        minutes = f"{part['seconds'] / 60:.1f}"
+        rows.append([name, count, minutes, memory, handles, findings(found["soak"], name)])
+    return table(["work", "how much", "minutes", "memory (MiB)", "open files", "findings"], rows, "lrrrrr")
+
+
+def reproducibility_table(found: dict[str, dict[str, Any]]) -> str:
+    """What was repeated, and whether it was the same."""
+    rows = []
+    for name, part in parts(found["reproducibility"]).items():
+        what = {
+            "methods": lambda part: f"{part['methods']} methods, in two processes each",
+            "numbers": lambda part: ", ".join(map(str, part["numbers"])),
+            "ways": lambda part: " and ".join(f"its {way}" for way in part["ways"]),
+        }
+        said = next(words(part) for key, words in what.items() if key in part)
+        rows.append([name, said, findings(found["reproducibility"], name)])
+    return table(["repeated with", "what", "findings"], rows, "llr")
+
+
+TABLES: dict[str, Callable[[dict[str, dict[str, Any]]], str]] = {
+    "sections": sections_table, "kills": kills_table, "disks": disks_table, "soak": soak_table,
+    "reproducibility": reproducibility_table,
+}  # fmt: skip
+
+
+def parts(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The parts of a section by name."""
+    known = ("versions", "hardware")
+    return {name: value for name, value in manifest.items() if isinstance(value, dict) and name not in known}
+
+
+def findings(manifest: dict[str, Any], part: str) -> str:
+    """How many findings a part has."""
+    return str(sum(failure.startswith(f"{part}: ") for failure in manifest["failures"]))
+
+
+def table(heads: list[str], rows: list[list[str]], sides: str) -> str:
+    """A table in Markdown."""
+    lines = [heads, [{"l": "---", "r": "---:"}[side] for side in sides], *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+
+
+def filled(text: str, found: dict[str, dict[str, Any]]) -> str:
+    """The page with its tables brought up to date."""
+
+    def fill(match: re.Match[str]) -> str:
+        name = match[2]
+        if name not in TABLES:
+            raise ValueError(f"no table is called {name!r}; known are {', '.join(TABLES)}")
+        made = TABLES[name](found) if name in found or name == "sections" else "Not run yet."
+        return f"{match[1]}\n\n{made}\n\n<!-- end -->"
+
+    return re.sub(r"(<!-- table ([^\n]+?) -->)\n.*?<!-- end -->", fill, text, flags=re.S)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; exit code 1 where the page is out of date"
+    )
+    check = parser.parse_args(arguments).check
+    text = PAGE.read_text(encoding="utf-8")
+    new = filled(text, manifests())
+    if new == text:
+        return 0
+    print(f"{PAGE.name} is out of date" if check else f"updated {PAGE.name}")
+    if not check:
+        PAGE.write_text(new, encoding="utf-8")
+    return int(check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
