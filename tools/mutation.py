@@ -1,0 +1,285 @@
+"""Mutation testing of the mathematics: put small faults into the code and see whether its tests notice.
+
+    python tools/mutation.py                                  # everything, about half an hour on one core
+    python tools/mutation.py --only src/bures/labels.py       # one module
+    python tools/mutation.py --publish                        # also write results/quality/mutation.json
+
+One process collects the tests and runs them once, noting which lines each of them runs and how long it takes. Then it
+forks for each fault of `mutation_operators.py`: the child puts the fault into the functions in memory and runs tests
+that pass over its line, the quick and unlike ones first, until one fails. A fault that none of them notices within
+`--seconds` is tried again with `--seconds-again`. Faults that change nothing, and others that may stay, are named with
+the reason in `mutation_survivors.toml`; any other survivor makes this exit with status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import signal
+import sys
+import time
+import tomllib
+import types
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+from _pytest.runner import runtestprotocol
+from mutation_operators import Fault, faults, faulty
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ["tests/metrics", "tests/test_spectral.py", "tests/test_labels.py"]
+MODULES = ["src/bures/metrics/*.py", "src/bures/spectral.py", "src/bures/labels.py"]
+REASONS = ROOT / "tools" / "mutation_survivors.toml"
+MAP = ROOT / "outputs" / "mutation-map.json"
+RESULT = ROOT / "results" / "quality" / "mutation.json"
+HANGS = 60.0  # seconds beyond the allowance after which a fault counts as noticed: some make loops endless
+
+
+class Mutation:
+    """A pytest plugin: the session collects the tests, and then this runs them its own way."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+        paths = sorted(str(path.relative_to(ROOT)) for glob in MODULES for path in ROOT.glob(glob))
+        self.sources = {path: (ROOT / path).read_text(encoding="utf-8") for path in paths}
+        self.records: list[dict] = []
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.tests_of_line, self.seconds = measured(session.items, self.sources)
+        self.by_id = {item.nodeid: item for item in session.items}
+        gc.collect()
+        gc.freeze()  # a child that collects garbage would copy every page of its parent
+        for path in self.options.only or self.sources:
+            source = self.sources[path]
+            for fault in faults(source):
+                self.records.append(self.try_fault(path, source, fault))
+        return True
+
+    def try_fault(self, path: str, source: str, fault: Fault) -> dict:
+        chosen = self.chosen(path, source, fault)
+        fate, killer = "no test", ""
+        for seconds in (self.options.seconds, self.options.seconds_again) if chosen else ():
+            fate, killer = in_child(lambda s=seconds: self.run(path, source, fault, chosen, s), HANGS + seconds)
+            if fate != "survived":
+                break
+        record = {
+            "file": path,
+            "line": fault.line,
+            "function": fault.function,
+            "before": fault.before,
+            "after": fault.after,
+            "fate": fate,
+        }
+        shown = f"{path}:{fault.line} {fault.function}: {fault.before} => {fault.after}"
+        if fate in ("survived", "no test"):
+            print(f"{fate}: {shown}", flush=True)
+        elif self.options.verbose:
+            print(f"{fate} by {killer}: {shown}", flush=True)
+        return record
+
+    def chosen(self, path: str, source: str, fault: Fault) -> list[str]:
+        """Tests that run the line, one of each function first; those of the whole module where it runs on import."""
+        lines = self.tests_of_line[path]
+        found = set(lines.get(fault.line, ()))
+        if not found:  # a default, a constant, or a part of a statement that starts further up
+            first, last = scope(source, fault)
+            found = {test for line, tests in lines.items() if first <= line <= last for test in tests}
+        rounds: Counter[str] = Counter()
+        ranked = []
+        for test in sorted(found, key=lambda test: self.seconds[test]):
+            function = test.partition("[")[0]
+            ranked.append((rounds[function], self.seconds[test], test))
+            rounds[function] += 1
+        return [test for *_, test in sorted(ranked)]
+
+    def run(self, path: str, source: str, fault: Fault, chosen: list[str], seconds: float) -> str:
+        put_in(path, faulty(source, fault))
+        end = time.perf_counter() + seconds
+        items = [self.by_id[test] for test in chosen]
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
+                return item.nodeid
+            if time.perf_counter() > end:
+                break
+        return ""
+
+
+def measured(items: list[pytest.Item], sources: dict[str, str]) -> tuple[dict, dict[str, float]]:
+    """Tests by file and line, and the seconds of each test; kept in a file while code and tests are the same."""
+    files = [ROOT / path for path in sources] + sorted({item.path for item in items})
+    state = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    kept = json.loads(MAP.read_text(encoding="utf-8")) if MAP.is_file() else {}
+    if kept.get("state") != state:
+        kept = {"state": state, "tests": {}}
+        watched = {str(ROOT / path): path for path in sources}
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            kept["tests"][item.nodeid] = watch(item, following, watched)
+        MAP.parent.mkdir(exist_ok=True)
+        MAP.write_text(json.dumps(kept), encoding="utf-8")
+    tests_of_line: dict = defaultdict(lambda: defaultdict(list))
+    for test, told in kept["tests"].items():
+        if told["passed"]:
+            for path, lines in told["lines"].items():
+                for line in lines:
+                    tests_of_line[path][line].append(test)
+    return tests_of_line, {test: told["seconds"] for test, told in kept["tests"].items()}
+
+
+def watch(item: pytest.Item, following: pytest.Item | None, watched: dict[str, str]) -> dict:
+    """Run a test and note the lines it passes over in the watched files."""
+    seen: dict[str, set[int]] = defaultdict(set)
+
+    def trace(frame: types.FrameType, event: str, _: object) -> object:
+        path = watched.get(frame.f_code.co_filename)
+        if path is None:
+            return None
+        lines = seen[path]
+
+        def note(frame: types.FrameType, event: str, _: object) -> object:
+            lines.add(frame.f_lineno)
+            return note
+
+        return note
+
+    begin = time.perf_counter()
+    sys.settrace(trace)
+    try:
+        reports = runtestprotocol(item, log=False, nextitem=following)
+    finally:
+        sys.settrace(None)
+    passed = all(report.passed for report in reports)
+    return {
+        "passed": passed,
+        "seconds": round(time.perf_counter() - begin, 4),
+        "lines": {path: sorted(lines) for path, lines in seen.items()},
+    }
+
+
+def scope(source: str, fault: Fault) -> tuple[int, int]:
+    """First and last line of the innermost function with the fault, or of the module."""
+    import ast
+
+    best = (1, source.count("\n") + 1)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.lineno <= fault.line <= (node.end_lineno or 0):
+            best = max(best, (node.lineno, node.end_lineno or 0))
+    return best
+
+
+def in_child(work: object, seconds: float) -> tuple[str, str]:
+    """What comes of running tests in a fork of this process: survived, killed or hung, and by which test."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(int(seconds) + 1)
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        try:
+            answer = work()  # type: ignore[operator]
+        except BaseException as error:  # a fault may break the module itself
+            answer = f"{type(error).__name__} on import"
+        os.write(writing, answer.encode()[:4000])
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8", errors="replace") as file:
+        answer = file.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return "hung" if os.WTERMSIG(status) == signal.SIGALRM else "killed", f"signal {os.WTERMSIG(status)}"
+    return ("killed", answer) if answer else ("survived", "")
+
+
+def put_in(path: str, tree: object) -> None:
+    """Give the functions of an imported module the code of a changed tree, wherever they are already known."""
+    name = ".".join(Path(path).with_suffix("").parts[1:])
+    module = importlib.import_module(name)
+    changed = types.ModuleType(name)
+    changed.__dict__.update(__file__=module.__file__, __package__=module.__package__, __spec__=module.__spec__)
+    exec(compile(tree, str(ROOT / path), "exec"), changed.__dict__)  # type: ignore[call-overload]
+    functions, new = dict(functions_of(module.__dict__, name)), dict(functions_of(changed.__dict__, name))
+    for key, function in functions.items():
+        function.__code__, function.__defaults__ = new[key].__code__, new[key].__defaults__
+        function.__kwdefaults__ = new[key].__kwdefaults__
+    for key, old in list(module.__dict__.items()):
+        value = changed.__dict__.get(key)
+        if callable(getattr(old, "cache_clear", None)):
+            old.cache_clear()
+        elif isinstance(old, bool | int | float | tuple | dict) and not key.startswith("__") and value != old:
+            for other in [m for n, m in sys.modules.items() if n.partition(".")[0] == "bures"]:
+                if other.__dict__.get(key) is old:
+                    setattr(other, key, value)
+
+
+def functions_of(names: dict, module: str, prefix: str = "") -> list[tuple[str, types.FunctionType]]:
+    """Functions and methods that a namespace defines, by qualified name."""
+    found = []
+    for key, value in list(names.items()):
+        if isinstance(value, type) and value.__module__ == module:
+            found += functions_of(dict(value.__dict__), module, f"{prefix}{key}.")
+        if isinstance(value, staticmethod | classmethod):
+            value = value.__func__
+        elif isinstance(value, property):
+            value = value.fget
+        elif isinstance(getattr(value, "func", None), types.FunctionType):  # a cached property
+            value = value.func
+        value = inspect.unwrap(value) if callable(value) and not isinstance(value, type) else value
+        if isinstance(value, types.FunctionType) and value.__module__ == module:
+            found.append((f"{prefix}{key}", value))
+    return found
+
+
+def summary(records: list[dict]) -> tuple[dict, list[dict]]:
+    """Figures by file, and the survivors with the reasons that are on record."""
+    reasons = tomllib.loads(REASONS.read_text(encoding="utf-8"))["survivor"] if REASONS.is_file() else []
+    known = {(r["function"], r["before"], r["after"]): r["why"] for r in reasons}
+    files: dict = defaultdict(Counter)
+    survivors = []
+    for record in records:
+        counts = files[record["file"]]
+        counts["faults"] += 1
+        counts["noticed"] += record["fate"] in ("killed", "hung")
+        if record["fate"] in ("survived", "no test"):
+            survivors.append(record | {"why": known.get((record["function"], record["before"], record["after"]))})
+            counts["explained"] += survivors[-1]["why"] is not None
+    return {path: dict(counts) for path, counts in files.items()}, survivors
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Put faults into the mathematics and see whether its tests notice.")
+    parser.add_argument("--only", nargs="+", metavar="FILE", help="modules to put faults into, relative to the root")
+    parser.add_argument("--seconds", type=float, default=1.5, help="allowance of a fault (default: 1.5)")
+    parser.add_argument("--seconds-again", type=float, default=10, help="allowance of what survives it (default: 10)")
+    parser.add_argument("--verbose", action="store_true", help="say which test notices a fault")
+    parser.add_argument("--publish", action="store_true", help="write results/quality/mutation.json")
+    options = parser.parse_args()
+
+    # Before torch is imported: a child must not wait for threads that a fork leaves behind.
+    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    os.chdir(ROOT)
+    begin = time.time()
+    plugin = Mutation(options)
+    pytest.main(
+        ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "--capture=no", *TESTS], plugins=[plugin]
+    )
+    files, survivors = summary(plugin.records)
+    total = Counter()
+    for counts in files.values():
+        total.update(counts)
+    print(f"{total['noticed']} of {total['faults']} faults noticed, {total['explained']} survivors explained")
+    if options.publish and not options.only:
+        told = {"seconds": round(time.time() - begin), "tests": TESTS, "total": dict(total), "files": files}
+        RESULT.parent.mkdir(parents=True, exist_ok=True)
+        RESULT.write_text(json.dumps(told | {"survivors": survivors}, indent=1) + "\n", encoding="utf-8")
+    unexplained = [s for s in survivors if s["why"] is None]
+    sys.exit(f"{len(unexplained)} survivors are not explained in {REASONS.name}" if unexplained else 0)
+
+
+if __name__ == "__main__":
+    main()
