@@ -6,9 +6,9 @@
 
 One process collects the tests and runs them once, noting which lines each of them runs and how long it takes. Then it
 forks for each fault of `mutation_operators.py`: the child puts the fault into the functions in memory and runs tests
-that pass over its line, the quick and unlike ones first, until one fails. A fault that none of them notices within
-`--seconds` is tried again with `--seconds-again`. Faults that change nothing, and others that may stay, are named with
-the reason in `mutation_survivors.toml`; any other survivor makes this exit with status 1.
+that pass over its line, the quick and unlike ones first, until one fails or `--seconds` have passed. Faults that
+change nothing, and others that may stay, are named with the reason in `mutation_survivors.toml`; any other survivor
+makes this exit with status 1.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Mutation:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.tests_of_line, self.seconds = measured(session.items, self.sources)
+        self.ways = ways(self.tests_of_line)
         self.by_id = {item.nodeid: item for item in session.items}
         gc.collect()
         gc.freeze()  # a child that collects garbage would copy every page of its parent
@@ -64,10 +65,8 @@ class Mutation:
     def try_fault(self, path: str, source: str, fault: Fault) -> dict:
         chosen = self.chosen(path, source, fault)
         fate, killer = "no test", ""
-        for seconds in (self.options.seconds, self.options.seconds_again) if chosen else ():
-            fate, killer = in_child(lambda s=seconds: self.run(path, source, fault, chosen, s), HANGS + seconds)
-            if fate != "survived":
-                break
+        if chosen:
+            fate, killer = in_child(lambda: self.run(path, source, fault, chosen), HANGS + 5 * self.options.seconds)
         record = {
             "file": path,
             "line": fault.line,
@@ -84,28 +83,32 @@ class Mutation:
         return record
 
     def chosen(self, path: str, source: str, fault: Fault) -> list[str]:
-        """Tests that run the line, one of each function first; those of the whole module where it runs on import."""
-        lines = self.tests_of_line[path]
-        found = set(lines.get(fault.line, ()))
-        if not found:  # a default, a constant, or a part of a statement that starts further up
-            first, last = scope(source, fault)
-            found = {test for line, tests in lines.items() if first <= line <= last for test in tests}
-        rounds: Counter[str] = Counter()
-        ranked = []
-        for test in sorted(found, key=lambda test: self.seconds[test]):
-            function = test.partition("[")[0]
-            ranked.append((rounds[function], self.seconds[test], test))
-            rounds[function] += 1
-        return [test for *_, test in sorted(ranked)]
+        """Tests that run the line: those of the rarest line of the statement first, and unlike ways through the file.
 
-    def run(self, path: str, source: str, fault: Fault, chosen: list[str], seconds: float) -> str:
+        A default or a constant runs on import; then it is the tests of the function, or of the whole module.
+        """
+        lines = self.tests_of_line[path]
+        places = [lines[line] for line in range(fault.line, fault.last_line + 1) if line in lines]
+        if not places:
+            first, last = scope(source, fault)
+            places = [list({test for line, tests in lines.items() if first <= line <= last for test in tests})]
+        rounds: Counter[tuple] = Counter()
+        ranked = {}
+        for place in sorted(places, key=len):
+            for test in sorted(set(place) - set(ranked), key=lambda test: self.seconds[test]):
+                way = (test.partition("[")[0], self.ways[path][test])
+                ranked[test] = (rounds[way], len(place), self.seconds[test])
+                rounds[way] += 1
+        return sorted(ranked, key=ranked.__getitem__)
+
+    def run(self, path: str, source: str, fault: Fault, chosen: list[str]) -> str:
         put_in(path, faulty(source, fault))
-        end = time.perf_counter() + seconds
+        end = time.process_time() + self.options.seconds  # of this process: what else the machine does must not matter
         items = [self.by_id[test] for test in chosen]
         for item, following in zip(items, [*items[1:], None], strict=True):
             if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
                 return item.nodeid
-            if time.perf_counter() > end:
+            if time.process_time() > end:
                 break
         return ""
 
@@ -129,6 +132,18 @@ def measured(items: list[pytest.Item], sources: dict[str, str]) -> tuple[dict, d
                 for line in lines:
                     tests_of_line[path][line].append(test)
     return tests_of_line, {test: told["seconds"] for test, told in kept["tests"].items()}
+
+
+def ways(tests_of_line: dict) -> dict[str, dict[str, int]]:
+    """For each file and test, a number of the set of lines that it runs there."""
+    found: dict = {}
+    for path, lines in tests_of_line.items():
+        seen = defaultdict(list)
+        for line, tests in lines.items():
+            for test in tests:
+                seen[test].append(line)
+        found[path] = {test: hash(tuple(sorted(run))) for test, run in seen.items()}
+    return found
 
 
 def watch(item: pytest.Item, following: pytest.Item | None, watched: dict[str, str]) -> dict:
@@ -254,8 +269,7 @@ def summary(records: list[dict]) -> tuple[dict, list[dict]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Put faults into the mathematics and see whether its tests notice.")
     parser.add_argument("--only", nargs="+", metavar="FILE", help="modules to put faults into, relative to the root")
-    parser.add_argument("--seconds", type=float, default=1.5, help="allowance of a fault (default: 1.5)")
-    parser.add_argument("--seconds-again", type=float, default=10, help="allowance of what survives it (default: 10)")
+    parser.add_argument("--seconds", type=float, default=10, help="processor time to notice a fault in (default: 10)")
     parser.add_argument("--verbose", action="store_true", help="say which test notices a fault")
     parser.add_argument("--publish", action="store_true", help="write results/quality/mutation.json")
     options = parser.parse_args()

@@ -47,6 +47,7 @@ class Fault:
     path: Path
     variant: int
     line: int
+    last_line: int
     function: str
     before: str
     after: str
@@ -57,7 +58,9 @@ def faults(source: str) -> list[Fault]:
     found = []
     for path, node, function in _places(ast.parse(source)):
         for variant, changed in enumerate(_variants(node)):
-            found.append(Fault(path, variant, node.lineno, function, _shown(node), _shown(changed)))
+            found.append(
+                Fault(path, variant, node.lineno, node.end_lineno or 0, function, _shown(node), _shown(changed))
+            )
     return sorted(found, key=lambda fault: fault.line)
 
 

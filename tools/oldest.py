@@ -43,9 +43,12 @@ def main() -> None:
         return
     check_python(project["requires-python"])
     stamp = {"python": sys.version, "pins": pins, "checkout": str(ROOT)}
-    if STAMP.is_file() and json.loads(STAMP.read_text(encoding="utf-8")) == stamp:
+    if read_stamp() == stamp:
         return
-    make(pins)
+    if not same_place(stamp):
+        print(f"Setting up {VENV.name} (several GB: a few minutes) ...", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
+    install(pins)
     STAMP.write_text(json.dumps(stamp, indent=2) + "\n", encoding="utf-8")
 
 
@@ -93,9 +96,19 @@ def check_python(requires: str) -> None:
         sys.exit(f"error: the oldest Python is {wanted}, but this is {given}; run: python{wanted} tools/oldest.py")
 
 
-def make(pins: list[str]) -> None:
-    print(f"Setting up {VENV.name} with {len(pins)} pinned releases (several GB: a few minutes) ...", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
+def read_stamp() -> dict:
+    try:
+        return json.loads(STAMP.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def same_place(stamp: dict) -> bool:
+    """Whether there is an environment of this Python and this checkout, to which changed pins can be added."""
+    return all(read_stamp().get(key) == stamp[key] for key in ("python", "checkout"))
+
+
+def install(pins: list[str]) -> None:
     command = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     command += ["--progress-bar", "off", "-e", str(ROOT), *pins]
     with LOG.open("w", encoding="utf-8") as log:
