@@ -6,16 +6,17 @@
 
 WORKERS ?= 2
 BIN := .venv/bin
+OLDEST_PYTHON ?= python3.11
 
 # Without PYTHON=, a .venv that works is kept, whatever its version.
 ifeq ($(origin PYTHON),undefined)
 PYTHON := $(shell $(BIN)/python -I -S -c pass 2>/dev/null && echo $(BIN)/python || echo python3)
 endif
 
-.PHONY: help demo test test-slow lint format bench results docs clean distclean venv
+.PHONY: help demo test test-slow test-oldest coverage mutation package lint format bench results docs clean distclean venv
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: venv ## train a network on MNIST digits with labels and on Optdigits without
 	rm -rf outputs/demo
@@ -28,6 +29,24 @@ test: lint ## lint, then run the tests and the doctests
 # Exit status 5: no test is marked slow.
 test-slow: venv ## run the tests marked slow, one after another
 	$(BIN)/python -m pytest -m slow || [ $$? -eq 5 ]
+
+# The oldest Python and the oldest releases that pyproject.toml allows, in .venv-oldest (tools/oldest.py).
+# TESTS="tests/cli" runs a part of the tests.
+test-oldest: ## run the tests with the oldest supported releases of the dependencies
+	$(OLDEST_PYTHON) tools/oldest.py
+	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n $(WORKERS) $(TESTS)
+
+# Processes that tests start are measured, too; the threshold stands in pyproject.toml.
+coverage: venv ## measure which lines and branches the tests run; fail below the threshold
+	OMP_NUM_THREADS=1 $(BIN)/python tools/coverage_summary.py --workers $(WORKERS)
+
+mutation: venv ## put faults into the mathematics and see whether its tests notice (half an hour)
+	$(BIN)/python tools/mutation.py --publish
+
+# PACKAGE="--full" installs the dependencies anew, several GB, instead of borrowing those of .venv.
+package: venv ## build wheel and source archive, check them, try them; check the licences of the dependencies
+	$(BIN)/python tools/package_check.py $(PACKAGE)
+	$(BIN)/python tools/licences.py --check
 
 lint: venv ## check style, formatting, types and the direction of imports
 	$(BIN)/ruff check
@@ -53,10 +72,10 @@ docs: ## build the documentation into docs/_build/html
 clean: ## remove build products and caches, keep .venv
 	rm -rf build dist docs/_build docs/auto_examples docs/generated
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find . -path ./.venv -prune -o -type d -name __pycache__ -exec rm -rf {} +
+	find . -path './.venv*' -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
-distclean: clean ## remove .venv as well
-	rm -rf .venv
+distclean: clean ## remove the virtual environments as well
+	rm -rf .venv .venv-oldest
 
 venv:
 	@$(PYTHON) tools/venv.py

@@ -216,3 +216,65 @@ def test_a_prior_of_zero_leaves_a_class_out():
         XS[keep_s], YS[keep_s], XT[keep_t], YT[keep_t], prior="uniform", bandwidth=2.0, label_bandwidth=1.0
     )
     assert left_out == pytest.approx(without, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("y", "conditioning", "resolution"),
+    [
+        (YS, None, 0.0),
+        (torch.as_tensor(YS), None, 0.0),
+        (YS, "soft", 0.0),
+        (PS, "hard", 0.0),
+        (PS.astype(np.float32), None, 2.0**-23),
+        (torch.as_tensor(PS), None, 2.0**-52),
+        (torch.as_tensor(XS[:, 0]).float(), "continuous", 2.0**-23),
+        (torch.as_tensor(YS), "continuous", 0.0),
+        (YS, "continuous", 0.0),
+    ],
+)
+def test_resolution_is_the_rounding_of_the_numbers_as_they_came(y, conditioning, resolution):
+    assert [side.resolution for side in read(y, y, conditioning)] == [resolution, resolution]
+
+
+def test_rows_declared_hard_name_all_their_columns_as_classes():
+    never_the_second = np.array([[0.6, 0.3, 0.1], [0.2, 0.1, 0.7]])
+    source, target = read(never_the_second, np.array([1, 2, 0]), "hard")
+    assert source.values.tolist() == [0, 2]
+    assert source.n_classes == target.n_classes == 3
+    assert source.class_names() == [0, 1, 2]
+
+
+def test_a_continuous_variable_has_no_class_names():
+    assert read(XS, XT, "continuous")[0].class_names() == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_float_classes_in_a_tensor_are_finite(value):
+    with pytest.raises(ValueError, match="yt contains"):
+        read(torch.tensor([0.0, 1.0]), torch.tensor([0.0, value]), "hard")
+
+
+# Rounding to four digits, or four units of the dtype where that is more: exactly so much, from either side.
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (torch.tensor([[0.5, 0.50009]], dtype=torch.float64), torch.tensor([[0.5, 0.50011]], dtype=torch.float64)),
+        (torch.tensor([[0.5, 0.49991]], dtype=torch.float64), torch.tensor([[0.5, 0.49989]], dtype=torch.float64)),
+        (
+            torch.tensor([[1.00009, -0.00009]], dtype=torch.float64),
+            torch.tensor([[1.00011, -0.00011]], dtype=torch.float64),
+        ),
+        (
+            torch.tensor([[0.5, 0.53125]], dtype=torch.bfloat16),  # 1 + 4 * 2^-7
+            torch.tensor([[0.5, 0.53515625]], dtype=torch.bfloat16),
+        ),
+    ],
+)
+def test_probabilities_are_accepted_up_to_the_tolerance_and_refused_beyond(good, bad):
+    fine = torch.tensor([[0.5, 0.5]])
+    read(torch.cat([fine.to(good), good]), fine)
+    for position in range(2):
+        rows = [fine.to(bad), fine.to(bad)]
+        rows[position] = bad
+        with pytest.raises(ValueError, match=rf"ys has 1 of 2 rows that are not probabilities \(row {position}:"):
+            read(torch.cat(rows), fine)

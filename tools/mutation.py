@@ -2,11 +2,11 @@
 
     python tools/mutation.py                                  # everything, about half an hour on one core
     python tools/mutation.py --only src/bures/labels.py       # one module
-    python tools/mutation.py --publish                        # also write results/quality/mutation.json
+    python tools/mutation.py --publish                        # also bring results/quality/mutation.json up to date
 
-One process collects the tests and runs them once, noting which lines each of them runs and how long it takes. Then it
+One process collects the tests and runs them once, noting which lines each of them runs. Then it
 forks for each fault of `mutation_operators.py`: the child puts the fault into the functions in memory and runs tests
-that pass over its line, the quick and unlike ones first, until one fails or `--seconds` have passed. Faults that
+that pass over its line, unlike and narrow ones first, until one fails or `--seconds` have passed. Faults that
 change nothing, and others that may stay, are named with the reason in `mutation_survivors.toml`; any other survivor
 makes this exit with status 1.
 """
@@ -51,8 +51,7 @@ class Mutation:
         self.records: list[dict] = []
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        self.tests_of_line, self.seconds = measured(session.items, self.sources)
-        self.ways = ways(self.tests_of_line)
+        self.tests_of_line, self.breadth = measured(session.items, self.sources)
         self.by_id = {item.nodeid: item for item in session.items}
         gc.collect()
         gc.freeze()  # a child that collects garbage would copy every page of its parent
@@ -83,67 +82,78 @@ class Mutation:
         return record
 
     def chosen(self, path: str, source: str, fault: Fault) -> list[str]:
-        """Tests that run the line: those of the rarest line of the statement first, and unlike ways through the file.
+        """Tests that run the statement, one for each way through its function first, then the next of each way.
 
-        A default or a constant runs on import; then it is the tests of the function, or of the whole module.
+        A test of what is refused goes another way than the many that pass. Of one way, those come first that run the
+        fewest lines in all: they look at this function, and not at much else. A default or a constant runs on import;
+        then it is all tests of the function, or of the module.
         """
         lines = self.tests_of_line[path]
-        places = [lines[line] for line in range(fault.line, fault.last_line + 1) if line in lines]
-        if not places:
-            first, last = scope(source, fault)
-            places = [list({test for line, tests in lines.items() if first <= line <= last for test in tests})]
-        rounds: Counter[tuple] = Counter()
-        ranked = {}
-        for place in sorted(places, key=len):
-            for test in sorted(set(place) - set(ranked), key=lambda test: self.seconds[test]):
-                way = (test.partition("[")[0], self.ways[path][test])
-                ranked[test] = (rounds[way], len(place), self.seconds[test])
-                rounds[way] += 1
-        return sorted(ranked, key=ranked.__getitem__)
+        first, last = scope(source, fault)
+        here = {test for line in range(fault.line, fault.last_line + 1) for test in lines.get(line, ())}
+        way: dict[str, list[int]] = defaultdict(list)
+        for line in range(first, last + 1):
+            for test in lines.get(line, ()):
+                way[test].append(line)
+        queues: dict[tuple, list[tuple]] = defaultdict(list)
+        repeats: Counter[tuple] = Counter()
+        for test in sorted(here or way, key=self.breadth.__getitem__):
+            function, lines_run = test.partition("[")[0], tuple(way[test])
+            queues[lines_run].append((repeats[function, lines_run], self.breadth[test], test))
+            repeats[function, lines_run] += 1
+        turns = [(turn, breadth, test) for q in queues.values() for turn, (_, breadth, test) in enumerate(sorted(q))]
+        return [test for *_, test in sorted(turns)]
 
     def run(self, path: str, source: str, fault: Fault, chosen: list[str]) -> str:
         put_in(path, faulty(source, fault))
         end = time.process_time() + self.options.seconds  # of this process: what else the machine does must not matter
         items = [self.by_id[test] for test in chosen]
         for item, following in zip(items, [*items[1:], None], strict=True):
-            if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
+            if fails(item, following):
                 return item.nodeid
             if time.process_time() > end:
                 break
         return ""
 
 
-def measured(items: list[pytest.Item], sources: dict[str, str]) -> tuple[dict, dict[str, float]]:
-    """Tests by file and line, and the seconds of each test; kept in a file while code and tests are the same."""
-    files = [ROOT / path for path in sources] + sorted({item.path for item in items})
-    state = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+def fails(item: pytest.Item, following: pytest.Item | None) -> bool:
+    """Run a test without the reports of pytest, whose excerpts of the source take longer than most tests."""
+    state = item.session._setupstate
+    item._initrequest()  # type: ignore[attr-defined]
+    try:
+        state.setup(item)
+        item.runtest()
+        state.teardown_exact(following)
+    except pytest.skip.Exception:
+        state.teardown_exact(following)
+    except BaseException:  # whatever it is, the fault has been noticed
+        return True
+    return False
+
+
+def measured(items: list[pytest.Item], sources: dict[str, str]) -> tuple[dict, dict[str, int]]:
+    """Tests by file and line, and how many lines each runs; kept in a file while the code and the test are the same."""
+    state = digest([ROOT / path for path in sources])
+    states = {path: state + digest([path]) for path in {item.path for item in items}}
     kept = json.loads(MAP.read_text(encoding="utf-8")) if MAP.is_file() else {}
-    if kept.get("state") != state:
-        kept = {"state": state, "tests": {}}
-        watched = {str(ROOT / path): path for path in sources}
-        for item, following in zip(items, [*items[1:], None], strict=True):
-            kept["tests"][item.nodeid] = watch(item, following, watched)
-        MAP.parent.mkdir(exist_ok=True)
-        MAP.write_text(json.dumps(kept), encoding="utf-8")
+    watched = {str(ROOT / path): path for path in sources}
+    waiting = [item for item in items if kept.get(item.nodeid, {}).get("state") != states[item.path]]
+    for item, following in zip(waiting, [*waiting[1:], None], strict=False):
+        kept[item.nodeid] = watch(item, following, watched) | {"state": states[item.path]}
+    MAP.parent.mkdir(exist_ok=True)
+    MAP.write_text(json.dumps(kept), encoding="utf-8")
     tests_of_line: dict = defaultdict(lambda: defaultdict(list))
-    for test, told in kept["tests"].items():
-        if told["passed"]:
-            for path, lines in told["lines"].items():
-                for line in lines:
-                    tests_of_line[path][line].append(test)
-    return tests_of_line, {test: told["seconds"] for test, told in kept["tests"].items()}
+    for item in items:
+        told = kept[item.nodeid]
+        for path, lines in told["lines"].items() if told["passed"] else ():
+            for line in lines:
+                tests_of_line[path][line].append(item.nodeid)
+    breadth = {item.nodeid: sum(map(len, kept[item.nodeid]["lines"].values())) for item in items}
+    return tests_of_line, breadth
 
 
-def ways(tests_of_line: dict) -> dict[str, dict[str, int]]:
-    """For each file and test, a number of the set of lines that it runs there."""
-    found: dict = {}
-    for path, lines in tests_of_line.items():
-        seen = defaultdict(list)
-        for line, tests in lines.items():
-            for test in tests:
-                seen[test].append(line)
-        found[path] = {test: hash(tuple(sorted(run))) for test, run in seen.items()}
-    return found
+def digest(files: list[Path]) -> str:
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def watch(item: pytest.Item, following: pytest.Item | None, watched: dict[str, str]) -> dict:
@@ -162,7 +172,6 @@ def watch(item: pytest.Item, following: pytest.Item | None, watched: dict[str, s
 
         return note
 
-    begin = time.perf_counter()
     sys.settrace(trace)
     try:
         reports = runtestprotocol(item, log=False, nextitem=following)
@@ -171,7 +180,6 @@ def watch(item: pytest.Item, following: pytest.Item | None, watched: dict[str, s
     passed = all(report.passed for report in reports)
     return {
         "passed": passed,
-        "seconds": round(time.perf_counter() - begin, 4),
         "lines": {path: sorted(lines) for path, lines in seen.items()},
     }
 
@@ -193,6 +201,7 @@ def in_child(work: object, seconds: float) -> tuple[str, str]:
     child = os.fork()
     if child == 0:
         signal.alarm(int(seconds) + 1)
+        gc.disable()
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
@@ -260,10 +269,26 @@ def summary(records: list[dict]) -> tuple[dict, list[dict]]:
         counts = files[record["file"]]
         counts["faults"] += 1
         counts["noticed"] += record["fate"] in ("killed", "hung")
+        counts["explained"] += 0
         if record["fate"] in ("survived", "no test"):
             survivors.append(record | {"why": known.get((record["function"], record["before"], record["after"]))})
             counts["explained"] += survivors[-1]["why"] is not None
     return {path: dict(counts) for path, counts in files.items()}, survivors
+
+
+def publish(files: dict, survivors: list[dict]) -> None:
+    """Bring the figures of some files up to date, and keep those of the others."""
+    kept = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.is_file() else {"files": {}, "survivors": []}
+    measured_files = set(files)
+    files = dict(sorted((kept["files"] | files).items()))
+    survivors = [old for old in kept["survivors"] if old["file"] not in measured_files] + survivors
+    total: Counter[str] = Counter()
+    for counts in files.values():
+        total.update(counts)
+    told = {"tests": TESTS, "total": dict(total), "files": files}
+    told["survivors"] = sorted(survivors, key=lambda survivor: (survivor["file"], survivor["line"]))
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -283,14 +308,10 @@ def main() -> None:
         ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "--capture=no", *TESTS], plugins=[plugin]
     )
     files, survivors = summary(plugin.records)
-    total = Counter()
-    for counts in files.values():
-        total.update(counts)
-    print(f"{total['noticed']} of {total['faults']} faults noticed, {total['explained']} survivors explained")
-    if options.publish and not options.only:
-        told = {"seconds": round(time.time() - begin), "tests": TESTS, "total": dict(total), "files": files}
-        RESULT.parent.mkdir(parents=True, exist_ok=True)
-        RESULT.write_text(json.dumps(told | {"survivors": survivors}, indent=1) + "\n", encoding="utf-8")
+    if options.publish:
+        publish(files, survivors)
+    noticed, faults_made = (sum(counts[key] for counts in files.values()) for key in ("noticed", "faults"))
+    print(f"{noticed} of {faults_made} faults noticed in {time.time() - begin:.0f} s")
     unexplained = [s for s in survivors if s["why"] is None]
     sys.exit(f"{len(unexplained)} survivors are not explained in {REASONS.name}" if unexplained else 0)
 
