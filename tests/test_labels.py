@@ -238,7 +238,7 @@ def test_resolution_is_the_rounding_of_the_numbers_as_they_came(y, conditioning,
 
 def test_rows_declared_hard_name_all_their_columns_as_classes():
     never_the_second = np.array([[0.6, 0.3, 0.1], [0.2, 0.1, 0.7]])
-    source, target = read(never_the_second, np.array([1, 2, 0]), "hard")
+    source, target = read(never_the_second, np.array([2, 0, 2]), "hard")
     assert source.values.tolist() == [0, 2]
     assert source.n_classes == target.n_classes == 3
     assert source.class_names() == [0, 1, 2]
@@ -278,3 +278,9 @@ def test_probabilities_are_accepted_up_to_the_tolerance_and_refused_beyond(good,
         rows[position] = bad
         with pytest.raises(ValueError, match=rf"ys has 1 of 2 rows that are not probabilities \(row {position}:"):
             read(torch.cat(rows), fine)
+
+
+def test_integers_in_rows_are_read_as_probabilities_in_float64():
+    source, _ = read(torch.as_tensor(EYE[YS]).int(), torch.as_tensor(EYE[YT]).float())
+    assert source.values.dtype == torch.float64
+    assert source.resolution == 0

@@ -84,9 +84,9 @@ class Mutation:
     def chosen(self, path: str, source: str, fault: Fault) -> list[str]:
         """Tests that run the statement, one for each way through its function first, then the next of each way.
 
-        A test of what is refused goes another way than the many that pass. Of one way, those come first that run the
-        fewest lines in all: they look at this function, and not at much else. A default or a constant runs on import;
-        then it is all tests of the function, or of the module.
+        A test of what is refused goes another way than the many that pass. In between come those that run the fewest
+        lines in all: they look at this function, and not at much else. A default or a constant runs on import; then it
+        is all tests of the function, or of the module.
         """
         lines = self.tests_of_line[path]
         first, last = scope(source, fault)
@@ -102,7 +102,8 @@ class Mutation:
             queues[lines_run].append((repeats[function, lines_run], self.breadth[test], test))
             repeats[function, lines_run] += 1
         turns = [(turn, breadth, test) for q in queues.values() for turn, (_, breadth, test) in enumerate(sorted(q))]
-        return [test for *_, test in sorted(turns)]
+        unlike, narrow = [test for *_, test in sorted(turns)], sorted(here or way, key=self.breadth.__getitem__)
+        return list(dict.fromkeys(test for pair in zip(unlike, narrow, strict=True) for test in pair))
 
     def run(self, path: str, source: str, fault: Fault, chosen: list[str]) -> str:
         put_in(path, faulty(source, fault))

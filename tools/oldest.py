@@ -2,6 +2,7 @@
 
     python3.11 tools/oldest.py          # make or refresh .venv-oldest, with the oldest supported Python
     python3.11 tools/oldest.py --list   # only say what would be pinned, and which extras are left out
+    python3.11 tools/oldest.py --record outputs/oldest.xml   # sum up reports of pytest in results/quality/oldest.json
 
 Each lower bound `name>=1.2` of the dependencies and of the extras becomes the pin `name==1.2`, so that the bounds are
 written once, in pyproject.toml. Of the extra `dev` only what runs the tests is pinned: linters check, they do not run.
@@ -19,10 +20,12 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-oldest"
 STAMP = VENV / "bures-oldest.json"
+RESULT = ROOT / "results" / "quality" / "oldest.json"
 LOG = VENV / "bures-install.log"
 TEST_RUNNERS = {"hypothesis", "pytest", "pytest-xdist"}
 TOOLS = {"dev", "docs"}  # extras that are no part of what users run
@@ -32,16 +35,20 @@ BOUND = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)>=(?P<version>\d[\w.]*)$")
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make .venv-oldest from the lower bounds in pyproject.toml.")
     parser.add_argument("--list", action="store_true", help="print the pins and stop")
-    only_list = parser.parse_args().list
+    parser.add_argument("--record", nargs="+", metavar="XML", help="sum up reports of pytest and stop")
+    options = parser.parse_args()
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pins, left_out = oldest(project)
-    if only_list:
+    if options.list:
         print(*pins, sep="\n")
         for extra, reason in left_out.items():
             print(f"# left out: {extra} ({reason})")
         return
     check_python(project["requires-python"])
+    if options.record:
+        record(options.record, pins)
+        return
     stamp = {"python": sys.version, "pins": pins, "checkout": str(ROOT)}
     if read_stamp() == stamp:
         return
@@ -116,6 +123,26 @@ def install(pins: list[str]) -> None:
     if code:
         sys.stderr.write("\n".join(LOG.read_text(encoding="utf-8").splitlines()[-25:]) + "\n")
         sys.exit(f"error: pip could not install the oldest releases (exit status {code}); all it said is in {LOG}")
+
+
+def record(reports: list[str], pins: list[str]) -> None:
+    """Count what passed, was skipped and failed in each part of the tests; a later report of a test counts."""
+    fates: dict[tuple[str, str], str] = {}
+    for report in reports:
+        for case in ElementTree.parse(report).iter("testcase"):
+            place = case.get("classname", "").split(".")
+            inside = place[0] == "tests" and len(place) > 2
+            part = "/".join(place[:2]) if inside else {"tests": "tests/*.py", "src": "doctests"}.get(place[0], "other")
+            kinds = {child.tag for child in case}
+            fate = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+            fates[part, f"{case.get('classname')}::{case.get('name')}"] = fate
+    parts: dict[str, dict[str, int]] = {}
+    for (part, _), fate in sorted(fates.items()):
+        counts = parts.setdefault(part, {"passed": 0, "skipped": 0, "failed": 0})
+        counts[fate] += 1
+    told = {"python": sys.version.split()[0], "pins": pins, "parts": parts}
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ def main() -> None:
 def filled(page: str) -> str:
     def table(match: re.Match) -> str:
         file = RESULTS / f"{match['name']}.json"
+        if not file.is_file():
+            return match[0]
         told = json.loads(file.read_text(encoding="utf-8"))
         return f"<!-- {match['name']} -->\n{TABLES[match['name']](told)}\n<!-- end -->"
 
