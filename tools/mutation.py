@@ -51,7 +51,7 @@ class Mutation:
         self.records: list[dict] = []
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        self.tests_of_line, self.breadth = measured(session.items, self.sources)
+        self.tests_of_line, self.breadth, self.repeat = measured(session.items, self.sources)
         self.by_id = {item.nodeid: item for item in session.items}
         gc.collect()
         gc.freeze()  # a child that collects garbage would copy every page of its parent
@@ -85,8 +85,8 @@ class Mutation:
         """Tests that run the statement, one for each way through its function first, then the next of each way.
 
         A test of what is refused goes another way than the many that pass. In between come those that run the fewest
-        lines in all: they look at this function, and not at much else. A default or a constant runs on import; then it
-        is all tests of the function, or of the module.
+        lines in all, each set of lines once: they look at this function, and not at much else. A default or a constant
+        runs on import; then it is all tests of the function, or of the module.
         """
         lines = self.tests_of_line[path]
         first, last = scope(source, fault)
@@ -102,7 +102,8 @@ class Mutation:
             queues[lines_run].append((repeats[function, lines_run], self.breadth[test], test))
             repeats[function, lines_run] += 1
         turns = [(turn, breadth, test) for q in queues.values() for turn, (_, breadth, test) in enumerate(sorted(q))]
-        unlike, narrow = [test for *_, test in sorted(turns)], sorted(here or way, key=self.breadth.__getitem__)
+        unlike = [test for *_, test in sorted(turns)]
+        narrow = sorted(here or way, key=lambda test: (self.repeat[test], self.breadth[test]))
         return list(dict.fromkeys(test for pair in zip(unlike, narrow, strict=True) for test in pair))
 
     def run(self, path: str, source: str, fault: Fault, chosen: list[str]) -> str:
@@ -132,8 +133,11 @@ def fails(item: pytest.Item, following: pytest.Item | None) -> bool:
     return False
 
 
-def measured(items: list[pytest.Item], sources: dict[str, str]) -> tuple[dict, dict[str, int]]:
-    """Tests by file and line, and how many lines each runs; kept in a file while the code and the test are the same."""
+def measured(items: list[pytest.Item], sources: dict[str, str]) -> tuple[dict, dict[str, int], dict[str, int]]:
+    """Tests by file and line, how many lines each runs, and how many tests before it run the same lines.
+
+    Kept in a file while the code and the test are the same.
+    """
     state = digest([ROOT / path for path in sources])
     states = {path: state + digest([path]) for path in {item.path for item in items}}
     kept = json.loads(MAP.read_text(encoding="utf-8")) if MAP.is_file() else {}
@@ -150,7 +154,12 @@ def measured(items: list[pytest.Item], sources: dict[str, str]) -> tuple[dict, d
             for line in lines:
                 tests_of_line[path][line].append(item.nodeid)
     breadth = {item.nodeid: sum(map(len, kept[item.nodeid]["lines"].values())) for item in items}
-    return tests_of_line, breadth
+    repeat, seen = {}, Counter()
+    for item in items:
+        lines = json.dumps(kept[item.nodeid]["lines"])
+        repeat[item.nodeid] = seen[lines]
+        seen[lines] += 1
+    return tests_of_line, breadth, repeat
 
 
 def digest(files: list[Path]) -> str:
