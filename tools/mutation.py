@@ -38,6 +38,7 @@ MODULES = ["src/bures/metrics/*.py", "src/bures/spectral.py", "src/bures/labels.
 REASONS = ROOT / "tools" / "mutation_survivors.toml"
 MAP = ROOT / "outputs" / "mutation-map.json"
 RESULT = ROOT / "results" / "quality" / "mutation.json"
+KEY = ("function", "text", "before", "after")  # what a survivor is known by: its line moves
 HANGS = 60.0  # seconds beyond the allowance after which a fault counts as noticed: some make loops endless
 
 
@@ -70,6 +71,7 @@ class Mutation:
             "file": path,
             "line": fault.line,
             "function": fault.function,
+            "text": source.splitlines()[fault.line - 1].strip(),
             "before": fault.before,
             "after": fault.after,
             "fate": fate,
@@ -272,7 +274,7 @@ def functions_of(names: dict, module: str, prefix: str = "") -> list[tuple[str, 
 def summary(records: list[dict]) -> tuple[dict, list[dict]]:
     """Figures by file, and the survivors with the reasons that are on record."""
     reasons = tomllib.loads(REASONS.read_text(encoding="utf-8"))["survivor"] if REASONS.is_file() else []
-    known = {(r["function"], r["before"], r["after"]): r["why"] for r in reasons}
+    known = {tuple(reason[key] for key in KEY): reason["why"] for reason in reasons}
     files: dict = defaultdict(Counter)
     survivors = []
     for record in records:
@@ -281,7 +283,7 @@ def summary(records: list[dict]) -> tuple[dict, list[dict]]:
         counts["noticed"] += record["fate"] in ("killed", "hung")
         counts["explained"] += 0
         if record["fate"] in ("survived", "no test"):
-            survivors.append(record | {"why": known.get((record["function"], record["before"], record["after"]))})
+            survivors.append(record | {"why": known.get(tuple(record[key] for key in KEY))})
             counts["explained"] += survivors[-1]["why"] is not None
     return {path: dict(counts) for path, counts in files.items()}, survivors
 
