@@ -35,7 +35,8 @@ test-slow: venv ## run the tests marked slow, one after another
 test-oldest: ## run the tests with the oldest supported releases of the dependencies
 	$(OLDEST_PYTHON) tools/oldest.py
 	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n $(WORKERS) --junitxml=outputs/oldest.xml \
-	    -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning -W ignore::FutureWarning $(TESTS)
+	    -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning -W ignore::FutureWarning \
+	    -W "ignore:torch.meshgrid:UserWarning" $(TESTS)
 
 # Processes that tests start are measured, too; the threshold stands in pyproject.toml.
 coverage: venv ## measure which lines and branches the tests run; fail below the threshold

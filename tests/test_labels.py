@@ -254,28 +254,21 @@ def test_float_classes_in_a_tensor_are_finite(value):
         read(torch.tensor([0.0, 1.0]), torch.tensor([0.0, value]), "hard")
 
 
-# Rounding to four digits, or four units of the dtype where that is more: exactly so much, from either side.
+# Four digits, or four units of the dtype where that is more: exactly so much, from either side.
 @pytest.mark.parametrize(
-    ("good", "bad"),
+    ("dtype", "good", "bad"),
     [
-        (torch.tensor([[0.5, 0.50009]], dtype=torch.float64), torch.tensor([[0.5, 0.50011]], dtype=torch.float64)),
-        (torch.tensor([[0.5, 0.49991]], dtype=torch.float64), torch.tensor([[0.5, 0.49989]], dtype=torch.float64)),
-        (
-            torch.tensor([[1.00009, -0.00009]], dtype=torch.float64),
-            torch.tensor([[1.00011, -0.00011]], dtype=torch.float64),
-        ),
-        (
-            torch.tensor([[0.5, 0.53125]], dtype=torch.bfloat16),  # 1 + 4 * 2^-7
-            torch.tensor([[0.5, 0.53515625]], dtype=torch.bfloat16),
-        ),
+        (torch.float64, [0.5, 0.50009], [0.5, 0.50011]),
+        (torch.float64, [0.5, 0.49991], [0.5, 0.49989]),
+        (torch.float64, [1.0001, -0.0001], [1.00011, -0.00011]),
+        (torch.bfloat16, [0.5, 0.53125], [0.5, 0.53515625]),  # 1 + 4 and 1 + 4.5 units of 2^-7
     ],
 )
-def test_probabilities_are_accepted_up_to_the_tolerance_and_refused_beyond(good, bad):
-    fine = torch.tensor([[0.5, 0.5]])
-    read(torch.cat([fine.to(good), good]), fine)
-    for position in range(2):
-        rows = [fine.to(bad), fine.to(bad)]
-        rows[position] = bad
+def test_probabilities_are_accepted_up_to_the_tolerance_and_refused_beyond(dtype, good, bad):
+    fine = torch.tensor([[1.0, 0.0]], dtype=dtype)
+    good, bad = (torch.tensor([row], dtype=dtype) for row in (good, bad))
+    read(torch.cat([fine, good]), fine)
+    for rows, position in (([bad, fine], 0), ([fine, bad], 1), ([good, bad], 1)):
         with pytest.raises(ValueError, match=rf"ys has 1 of 2 rows that are not probabilities \(row {position}:"):
             read(torch.cat(rows), fine)
 
@@ -284,3 +277,15 @@ def test_integers_in_rows_are_read_as_probabilities_in_float64():
     source, _ = read(torch.as_tensor(EYE[YS]).int(), torch.as_tensor(EYE[YT]).float())
     assert source.values.dtype == torch.float64
     assert source.resolution == 0
+
+
+def test_column_numbers_of_any_width_become_64_bits():
+    source, _ = read(torch.tensor([2, 0], dtype=torch.int32), PT)
+    assert source.values.dtype == torch.int64
+
+
+def test_classes_in_an_array_and_in_a_tensor_are_numbered_together():
+    for ys, yt in ((np.array([30, 10]), torch.tensor([10, 20])), (torch.tensor([30, 10]), np.array([10, 20]))):
+        source, target = read(ys, yt)
+        assert source.class_names() == [10, 20, 30]
+        assert (source.values.tolist(), target.values.tolist()) == ([2, 0], [0, 1])
