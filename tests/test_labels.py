@@ -289,3 +289,28 @@ def test_classes_in_an_array_and_in_a_tensor_are_numbered_together():
         source, target = read(ys, yt)
         assert source.class_names() == [10, 20, 30]
         assert (source.values.tolist(), target.values.tolist()) == ([2, 0], [0, 1])
+
+
+def equal_weights(*sizes):
+    return [torch.full((n,), 1 / n, dtype=torch.float64) for n in sizes]
+
+
+def test_a_prior_by_an_unknown_name_is_refused_where_it_is_used_too():
+    source, target = read(np.array([0, 1]), np.array([0, 1]))
+    with pytest.raises(ValueError, match="prior='soruce' is unknown"):
+        class_prior_weights(source, target, *equal_weights(2, 2), "soruce")
+
+
+def test_no_gradient_reaches_the_prior():
+    source, target = read(np.array([0, 1]), np.array([0, 1]))
+    prior = torch.tensor([0.1, 0.9], requires_grad=True)
+    assert not any(part.requires_grad for part in class_prior_weights(source, target, *equal_weights(2, 2), prior))
+
+
+def test_a_prior_may_be_off_one_by_a_millionth_and_is_then_scaled():
+    source, target = read(np.array([0, 1]), np.array([0, 1]))
+    *_, frequencies = class_prior_weights(source, target, *equal_weights(2, 2), [0.25, 0.75 + 0.9e-6])
+    assert frequencies.sum().item() == pytest.approx(1, abs=1e-12)
+    for wrong in (1.1e-6, -1.1e-6):
+        with pytest.raises(ValueError, match="prior sums to"):
+            class_prior_weights(source, target, *equal_weights(2, 2), [0.25, 0.75 + wrong])

@@ -2,6 +2,7 @@
 
     python tools/mutation.py                                  # everything, about half an hour on one core
     python tools/mutation.py --only src/bures/labels.py       # one module
+    python tools/mutation.py --survivors                      # what no test noticed, after writing new ones
     python tools/mutation.py --publish                        # also bring results/quality/mutation.json up to date
 
 One process collects the tests and runs them once, noting which lines each of them runs. Then it
@@ -39,6 +40,7 @@ REASONS = ROOT / "tools" / "mutation_survivors.toml"
 MAP = ROOT / "outputs" / "mutation-map.json"
 RESULT = ROOT / "results" / "quality" / "mutation.json"
 KEY = ("function", "text", "before", "after")  # what a survivor is known by: its line moves
+SURVIVES = ("survived", "no test")
 HANGS = 60.0  # seconds beyond the allowance after which a fault counts as noticed: some make loops endless
 
 
@@ -50,6 +52,7 @@ class Mutation:
         paths = sorted(str(path.relative_to(ROOT)) for glob in MODULES for path in ROOT.glob(glob))
         self.sources = {path: (ROOT / path).read_text(encoding="utf-8") for path in paths}
         self.records: list[dict] = []
+        self.wanted = {identity(old) for old in published()["survivors"]} if options.survivors else None
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.tests_of_line, self.breadth, self.repeat = measured(session.items, self.sources)
@@ -59,7 +62,8 @@ class Mutation:
         for path in self.options.only or self.sources:
             source = self.sources[path]
             for fault in faults(source):
-                self.records.append(self.try_fault(path, source, fault))
+                if self.wanted is None or identity(described(path, source, fault)) in self.wanted:
+                    self.records.append(self.try_fault(path, source, fault))
         return True
 
     def try_fault(self, path: str, source: str, fault: Fault) -> dict:
@@ -67,17 +71,9 @@ class Mutation:
         fate, killer = "no test", ""
         if chosen:
             fate, killer = in_child(lambda: self.run(path, source, fault, chosen), HANGS + 5 * self.options.seconds)
-        record = {
-            "file": path,
-            "line": fault.line,
-            "function": fault.function,
-            "text": source.splitlines()[fault.line - 1].strip(),
-            "before": fault.before,
-            "after": fault.after,
-            "fate": fate,
-        }
+        record = described(path, source, fault) | {"fate": fate}
         shown = f"{path}:{fault.line} {fault.function}: {fault.before} => {fault.after}"
-        if fate in ("survived", "no test"):
+        if fate in SURVIVES:
             print(f"{fate}: {shown}", flush=True)
         elif self.options.verbose:
             print(f"{fate} by {killer}: {shown}", flush=True)
@@ -118,6 +114,21 @@ class Mutation:
             if time.process_time() > end:
                 break
         return ""
+
+
+def described(path: str, source: str, fault: Fault) -> dict:
+    return {
+        "file": path,
+        "line": fault.line,
+        "function": fault.function,
+        "text": source.splitlines()[fault.line - 1].strip(),
+        "before": fault.before,
+        "after": fault.after,
+    }
+
+
+def identity(record: dict) -> tuple:
+    return (record["file"], *(record[key] for key in KEY))
 
 
 def fails(item: pytest.Item, following: pytest.Item | None) -> bool:
@@ -271,34 +282,52 @@ def functions_of(names: dict, module: str, prefix: str = "") -> list[tuple[str, 
     return found
 
 
-def summary(records: list[dict]) -> tuple[dict, list[dict]]:
-    """Figures by file, and the survivors with the reasons that are on record."""
+def published() -> dict:
+    return json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.is_file() else {"files": {}, "survivors": []}
+
+
+def publish(records: list[dict]) -> None:
+    """Bring the figures of the files that were tried up to date; keep those of the others."""
+    tried = {record["file"] for record in records}
+    kept = published()
+    counts = {
+        path: {"faults": 0, "noticed": 0} | ({} if path in tried else kept["files"].get(path, {}))
+        for path in sorted(tried | set(kept["files"]))
+    }
+    for record in records:
+        counts[record["file"]]["faults"] += 1
+        counts[record["file"]]["noticed"] += record["fate"] not in SURVIVES
+    left = explained(
+        [r for r in records if r["fate"] in SURVIVES] + [s for s in kept["survivors"] if s["file"] not in tried]
+    )
+    write(counts, left)
+
+
+def publish_again(records: list[dict]) -> None:
+    """Take survivors that are noticed by now from the list, and count them."""
+    kept = published()
+    noticed = {identity(record) for record in records if record["fate"] not in SURVIVES}
+    counts = kept["files"]
+    for survivor in kept["survivors"]:
+        counts[survivor["file"]]["noticed"] += identity(survivor) in noticed
+    write(counts, explained([survivor for survivor in kept["survivors"] if identity(survivor) not in noticed]))
+
+
+def explained(survivors: list[dict]) -> list[dict]:
+    """Survivors in order, each with the reason that is on record, or none."""
     reasons = tomllib.loads(REASONS.read_text(encoding="utf-8"))["survivor"] if REASONS.is_file() else []
     known = {tuple(reason[key] for key in KEY): reason["why"] for reason in reasons}
-    files: dict = defaultdict(Counter)
-    survivors = []
-    for record in records:
-        counts = files[record["file"]]
-        counts["faults"] += 1
-        counts["noticed"] += record["fate"] in ("killed", "hung")
-        counts["explained"] += 0
-        if record["fate"] in ("survived", "no test"):
-            survivors.append(record | {"why": known.get(tuple(record[key] for key in KEY))})
-            counts["explained"] += survivors[-1]["why"] is not None
-    return {path: dict(counts) for path, counts in files.items()}, survivors
+    survivors = sorted(survivors, key=lambda survivor: (survivor["file"], survivor["line"]))
+    return [survivor | {"why": known.get(tuple(survivor[key] for key in KEY))} for survivor in survivors]
 
 
-def publish(files: dict, survivors: list[dict]) -> None:
-    """Bring the figures of some files up to date, and keep those of the others."""
-    kept = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.is_file() else {"files": {}, "survivors": []}
-    measured_files = set(files)
-    files = dict(sorted((kept["files"] | files).items()))
-    survivors = [old for old in kept["survivors"] if old["file"] not in measured_files] + survivors
+def write(counts: dict, survivors: list[dict]) -> None:
+    for path, count in counts.items():
+        count["explained"] = sum(s["why"] is not None for s in survivors if s["file"] == path)
     total: Counter[str] = Counter()
-    for counts in files.values():
-        total.update(counts)
-    told = {"tests": TESTS, "total": dict(total), "files": files}
-    told["survivors"] = sorted(survivors, key=lambda survivor: (survivor["file"], survivor["line"]))
+    for count in counts.values():
+        total.update(count)
+    told = {"tests": TESTS, "total": dict(total), "files": counts, "survivors": survivors}
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
@@ -309,6 +338,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10, help="processor time to notice a fault in (default: 10)")
     parser.add_argument("--verbose", action="store_true", help="say which test notices a fault")
     parser.add_argument("--publish", action="store_true", help="write results/quality/mutation.json")
+    parser.add_argument("--survivors", action="store_true", help="try those of results/quality/mutation.json again")
     options = parser.parse_args()
 
     # Before torch is imported: a child must not wait for threads that a fork leaves behind.
@@ -319,13 +349,14 @@ def main() -> None:
     pytest.main(
         ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "--capture=no", *TESTS], plugins=[plugin]
     )
-    files, survivors = summary(plugin.records)
-    if options.publish:
-        publish(files, survivors)
-    noticed, faults_made = (sum(counts[key] for counts in files.values()) for key in ("noticed", "faults"))
-    print(f"{noticed} of {faults_made} faults noticed in {time.time() - begin:.0f} s")
-    unexplained = [s for s in survivors if s["why"] is None]
-    sys.exit(f"{len(unexplained)} survivors are not explained in {REASONS.name}" if unexplained else 0)
+    if options.survivors:
+        publish_again(plugin.records)
+    elif options.publish:
+        publish(plugin.records)
+    left = explained([record for record in plugin.records if record["fate"] in SURVIVES])
+    print(f"{len(plugin.records) - len(left)} of {len(plugin.records)} faults noticed in {time.time() - begin:.0f} s")
+    bare = sum(survivor["why"] is None for survivor in left)
+    sys.exit(f"{bare} survivors are not explained in {REASONS.name}" if bare else 0)
 
 
 if __name__ == "__main__":
