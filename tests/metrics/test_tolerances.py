@@ -73,3 +73,18 @@ def test_the_unbiased_mmd_needs_two_samples_of_positive_weight_on_each_side(argu
         samples[position] = np.zeros((1, 1))
     with pytest.raises(ValueError, match=f"^{argument} has one sample"):
         bures.mmd(*samples, bandwidth=1.0, unbiased=True, sample_weight_s=weights[0], sample_weight_t=weights[1])
+
+
+def test_what_rounding_leaves_of_symmetry_is_averaged():
+    other = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
+    uneven = torch.tensor([[1.0, 3e-4], [0.0, 0.5]])  # within the tolerance of float32
+    even = (uneven + uneven.T) / 2
+    assert bures.bures_covariance(uneven, other).item() == bures.bures_covariance(even, other).item()
+    assert bures.bures_covariance(uneven.tril(), other).item() != pytest.approx(
+        bures.bures_covariance(even, other).item(), rel=1e-5
+    )
+
+
+def test_a_negative_matrix_is_refused_for_its_eigenvalue():
+    with pytest.raises(ValueError, match="cov_s has the negative eigenvalue -2"):
+        bures.bures_covariance(np.diag([-1.0, -2.0]), np.eye(2))
