@@ -52,7 +52,9 @@ class Mutation:
         paths = sorted(str(path.relative_to(ROOT)) for glob in MODULES for path in ROOT.glob(glob))
         self.sources = {path: (ROOT / path).read_text(encoding="utf-8") for path in paths}
         self.records: list[dict] = []
-        self.wanted = {identity(old) for old in published()["survivors"]} if options.survivors else None
+        self.wanted = None
+        if options.survivors:
+            self.wanted = {identity(old) for old in explained(published()["survivors"]) if old["why"] is None}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.tests_of_line, self.breadth, self.repeat = measured(session.items, self.sources)
@@ -307,6 +309,7 @@ def publish_again(records: list[dict]) -> None:
     """Take survivors that are noticed by now from the list, and count them."""
     kept = published()
     noticed = {identity(record) for record in records if record["fate"] not in SURVIVES}
+    noticed -= {identity(record) for record in records if record["fate"] in SURVIVES}  # alike on one line: keep both
     counts = kept["files"]
     for survivor in kept["survivors"]:
         counts[survivor["file"]]["noticed"] += identity(survivor) in noticed
