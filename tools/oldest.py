@@ -130,7 +130,9 @@ def record(reports: list[str], pins: list[str]) -> None:
     fates: dict[tuple[str, str], str] = {}
     for report in reports:
         for case in ElementTree.parse(report).iter("testcase"):
-            place = case.get("classname", "").split(".")
+            place = (case.get("classname") or case.get("name", "")).split(
+                "."
+            )  # a module skipped as a whole has no class
             inside = place[0] == "tests" and len(place) > 2
             part = "/".join(place[:2]) if inside else {"tests": "tests/*.py", "src": "doctests"}.get(place[0], "other")
             kinds = {child.tag for child in case}
