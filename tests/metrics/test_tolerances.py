@@ -86,5 +86,6 @@ def test_what_rounding_leaves_of_symmetry_is_averaged():
 
 
 def test_a_negative_matrix_is_refused_for_its_eigenvalue():
-    with pytest.raises(ValueError, match="cov_s has the negative eigenvalue -2"):
-        bures.bures_covariance(np.diag([-1.0, -2.0]), np.eye(2))
+    for matrix in (np.array([[-2.0]]), -np.ones((2, 2))):
+        with pytest.raises(ValueError, match="cov_s has the negative eigenvalue -2"):
+            bures.bures_covariance(matrix, np.eye(len(matrix)))
