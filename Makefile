@@ -7,16 +7,18 @@
 
 WORKERS ?= 2
 BIN := .venv/bin
+OLDEST_PYTHON ?= python3.11
 
 # Without PYTHON=, a .venv that works is kept, whatever its version.
 ifeq ($(origin PYTHON),undefined)
 PYTHON := $(shell $(BIN)/python -I -S -c pass 2>/dev/null && echo $(BIN)/python || echo python3)
 endif
 
-.PHONY: help demo test test-slow nightly lint format bench results docs clean distclean venv
+.PHONY: help demo test test-slow test-oldest nightly coverage mutation package lint format bench results docs clean
+.PHONY: distclean venv
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: venv ## train a network on MNIST digits with labels and on Optdigits without
 	rm -rf outputs/demo
@@ -33,6 +35,26 @@ test-slow: venv ## run the tests marked slow, one after another
 # NIGHTLY="--quick" or NIGHTLY="kills disks": shorter, or only some sections.
 nightly: venv ## run the long campaigns (faults, soaks, fuzzing: hours), into results/nightly
 	$(BIN)/python tools/nightly.py $(NIGHTLY); found=$$?; $(BIN)/python tools/robustness_page.py && exit $$found
+
+# The oldest Python and the oldest releases that pyproject.toml allows, in .venv-oldest (tools/oldest.py).
+# TESTS="tests/cli" runs a part of the tests. Old releases beside new ones are full of deprecations: not errors here.
+test-oldest: ## run the tests with the oldest supported releases of the dependencies
+	$(OLDEST_PYTHON) tools/oldest.py
+	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n $(WORKERS) --junitxml=outputs/oldest.xml \
+	    -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning -W ignore::FutureWarning \
+	    -W "ignore:torch.meshgrid:UserWarning" $(TESTS)
+
+# Processes that tests start are measured, too; the threshold stands in pyproject.toml.
+coverage: venv ## measure which lines and branches the tests run; fail below the threshold
+	OMP_NUM_THREADS=1 $(BIN)/python tools/coverage_summary.py --workers $(WORKERS)
+
+mutation: venv ## put faults into the mathematics and see whether its tests notice (half an hour)
+	$(BIN)/python tools/mutation.py --publish
+
+# PACKAGE="--full" installs the dependencies anew, several GB, instead of borrowing those of .venv.
+package: venv ## build wheel and source archive, check them, try them; check the licences of the dependencies
+	$(BIN)/python tools/package_check.py $(PACKAGE)
+	$(BIN)/python tools/licences.py --check
 
 lint: venv ## check style, formatting, types and the direction of imports
 	$(BIN)/ruff check
@@ -58,10 +80,10 @@ docs: ## build the documentation into docs/_build/html
 clean: ## remove build products and caches, keep .venv
 	rm -rf build dist docs/_build docs/auto_examples docs/generated
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find . -path ./.venv -prune -o -type d -name __pycache__ -exec rm -rf {} +
+	find . -path './.venv*' -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
-distclean: clean ## remove .venv as well
-	rm -rf .venv
+distclean: clean ## remove the virtual environments as well
+	rm -rf .venv .venv-oldest
 
 venv:
 	@$(PYTHON) tools/venv.py

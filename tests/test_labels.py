@@ -216,3 +216,101 @@ def test_a_prior_of_zero_leaves_a_class_out():
         XS[keep_s], YS[keep_s], XT[keep_t], YT[keep_t], prior="uniform", bandwidth=2.0, label_bandwidth=1.0
     )
     assert left_out == pytest.approx(without, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("y", "conditioning", "resolution"),
+    [
+        (YS, None, 0.0),
+        (torch.as_tensor(YS), None, 0.0),
+        (YS, "soft", 0.0),
+        (PS, "hard", 0.0),
+        (PS.astype(np.float32), None, 2.0**-23),
+        (torch.as_tensor(PS), None, 2.0**-52),
+        (torch.as_tensor(XS[:, 0]).float(), "continuous", 2.0**-23),
+        (torch.as_tensor(YS), "continuous", 0.0),
+        (YS, "continuous", 0.0),
+    ],
+)
+def test_resolution_is_the_rounding_of_the_numbers_as_they_came(y, conditioning, resolution):
+    assert [side.resolution for side in read(y, y, conditioning)] == [resolution, resolution]
+
+
+def test_rows_declared_hard_name_all_their_columns_as_classes():
+    never_the_second = np.array([[0.6, 0.3, 0.1], [0.2, 0.1, 0.7]])
+    source, target = read(never_the_second, np.array([2, 0, 2]), "hard")
+    assert source.values.tolist() == [0, 2]
+    assert source.n_classes == target.n_classes == 3
+    assert source.class_names() == [0, 1, 2]
+
+
+def test_a_continuous_variable_has_no_class_names():
+    assert read(XS, XT, "continuous")[0].class_names() == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_float_classes_in_a_tensor_are_finite(value):
+    with pytest.raises(ValueError, match="yt contains"):
+        read(torch.tensor([0.0, 1.0]), torch.tensor([0.0, value]), "hard")
+
+
+# Four digits, or four units of the dtype where that is more: exactly so much, from either side.
+@pytest.mark.parametrize(
+    ("dtype", "good", "bad"),
+    [
+        (torch.float64, [0.5, 0.50009], [0.5, 0.50011]),
+        (torch.float64, [0.5, 0.49991], [0.5, 0.49989]),
+        (torch.float64, [1.0001, -0.0001], [1.00011, -0.00011]),
+        (torch.bfloat16, [0.5, 0.53125], [0.5, 0.53515625]),  # 1 + 4 and 1 + 4.5 units of 2^-7
+    ],
+)
+def test_probabilities_are_accepted_up_to_the_tolerance_and_refused_beyond(dtype, good, bad):
+    fine = torch.tensor([[1.0, 0.0]], dtype=dtype)
+    good, bad = (torch.tensor([row], dtype=dtype) for row in (good, bad))
+    read(torch.cat([fine, good]), fine)
+    for rows, position in (([bad, fine], 0), ([fine, bad], 1), ([good, bad], 1)):
+        with pytest.raises(ValueError, match=rf"ys has 1 of 2 rows that are not probabilities \(row {position}:"):
+            read(torch.cat(rows), fine)
+
+
+def test_integers_in_rows_are_read_as_probabilities_in_float64():
+    source, _ = read(torch.as_tensor(EYE[YS]).int(), torch.as_tensor(EYE[YT]).float())
+    assert source.values.dtype == torch.float64
+    assert source.resolution == 0
+
+
+def test_column_numbers_of_any_width_become_64_bits():
+    source, _ = read(torch.tensor([2, 0], dtype=torch.int32), PT)
+    assert source.values.dtype == torch.int64
+
+
+def test_classes_in_an_array_and_in_a_tensor_are_numbered_together():
+    for ys, yt in ((np.array([30, 10]), torch.tensor([10, 20])), (torch.tensor([30, 10]), np.array([10, 20]))):
+        source, target = read(ys, yt)
+        assert source.class_names() == [10, 20, 30]
+        assert (source.values.tolist(), target.values.tolist()) == ([2, 0], [0, 1])
+
+
+def equal_weights(*sizes):
+    return [torch.full((n,), 1 / n, dtype=torch.float64) for n in sizes]
+
+
+def test_a_prior_by_an_unknown_name_is_refused_where_it_is_used_too():
+    source, target = read(np.array([0, 1]), np.array([0, 1]))
+    with pytest.raises(ValueError, match="prior='soruce' is unknown"):
+        class_prior_weights(source, target, *equal_weights(2, 2), "soruce")
+
+
+def test_no_gradient_reaches_the_prior():
+    source, target = read(np.array([0, 1]), np.array([0, 1]))
+    prior = torch.tensor([0.1, 0.9], requires_grad=True)
+    assert not any(part.requires_grad for part in class_prior_weights(source, target, *equal_weights(2, 2), prior))
+
+
+def test_a_prior_may_be_off_one_by_a_millionth_and_is_then_scaled():
+    source, target = read(np.array([0, 1]), np.array([0, 1]))
+    *_, frequencies = class_prior_weights(source, target, *equal_weights(2, 2), [0.25, 0.75 + 0.9e-6])
+    assert frequencies.sum().item() == pytest.approx(1, abs=1e-12)
+    for wrong in (1.1e-6, -1.1e-6):
+        with pytest.raises(ValueError, match="prior sums to"):
+            class_prior_weights(source, target, *equal_weights(2, 2), [0.25, 0.75 + wrong])

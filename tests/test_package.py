@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 import re
@@ -154,3 +155,73 @@ def test_citation_states_the_version_of_the_project(citation):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert citation["version"] == bures.__version__
     assert citation["license"] == project["license"]
+
+
+def tool(name):
+    """A module of tools/, which is no package."""
+    path = ROOT / "tools" / f"{name}.py"
+    if not path.is_file():
+        pytest.skip("not a source tree")
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_drawing_of_the_imports_is_that_of_the_code():
+    pytest.importorskip("grimp")
+    import_map = tool("import_map")
+    layers, imports = import_map.layers(), import_map.imports()
+    assert import_map.draw(layers, imports) == import_map.DRAWING.read_text(encoding="utf-8")
+    for above, belows in imports.items():
+        for below in belows & set(layers):
+            assert above not in layers or layers.index(above) < layers.index(below)
+
+
+def test_a_drawing_leaves_out_what_a_longer_way_says():
+    reduced = tool("import_map").reduced({"a": {"b", "c", "d"}, "b": {"c"}, "c": set()})
+    assert reduced == [("a", "b"), ("a", "d"), ("b", "c")]
+
+
+def test_the_tables_of_the_page_on_quality_are_those_of_the_results():
+    page = tool("quality_page")
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.filled(text) == text
+
+
+def test_the_oldest_releases_are_the_lower_bounds():
+    project = {
+        "dependencies": ["numpy>=1.26", "torch>=2.4"],
+        "optional-dependencies": {
+            "ot": ["pot>=0.9.4"],
+            "onnx": ["onnx>=1.16", "torch>=2.6"],
+            "dev": ["pytest>=8.2", "ruff>=0.11"],
+        },
+    }
+    pins, left_out = tool("oldest").oldest(project)
+    assert pins == ["numpy==1.26", "pot==0.9.4", "pytest==8.2", "torch==2.4"]
+    assert left_out == {"onnx": "needs torch>=2.6"}
+    with pytest.raises(SystemExit, match=r"numpy>1\.26,<3"):
+        tool("oldest").bounds(["numpy>1.26,<3"])
+
+
+@pytest.mark.parametrize(
+    ("expression", "permissive"),
+    [
+        ("MIT", True),
+        ("BSD-3-Clause AND (MIT AND Zlib)", True),
+        ("MIT OR GPL-3.0-only", True),
+        ("MIT AND GPL-3.0-only", False),
+        ("LGPL-3.0-or-later", False),
+        ("unknown", False),
+    ],
+)
+def test_a_licence_is_permissive_if_all_that_must_be_kept_is(expression, permissive):
+    assert tool("licences").is_permissive(expression) is permissive
+
+
+def test_every_core_dependency_has_a_permissive_licence_or_a_reason():
+    licences = tool("licences")
+    for name, groups in licences.dependencies().items():
+        licence = licences.licence(licences.distribution(name))
+        assert "core" not in groups or licences.accepted(name, licence), f"{name}: {licence}"

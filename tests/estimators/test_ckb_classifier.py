@@ -259,7 +259,7 @@ def test_bad_options_are_named(data, case):
 
 def test_bad_rows_are_named(data):
     X, y, domain, _ = data
-    with pytest.raises(ValueError, match=r"one class in source rows, np.int64\(1\)"):
+    with pytest.raises(ValueError, match=r"one class in source rows, (np\.int64\(1\)|1);"):
         quick().fit(X, np.where(domain > 0, 1, 2), sample_domain=domain)
     with pytest.raises(ValueError, match="the target has 1 sample; CKBClassifier needs at least two"):
         quick().fit_source_target(X, NAMES[y], X[:1])

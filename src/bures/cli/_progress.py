@@ -23,8 +23,11 @@ def leading_process() -> bool:
 def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Report]:
     """A bar on the standard error stream, moved by calling ``report(done, total)``; it goes when the block ends."""
     console = Console(stderr=True)
+    if quiet or not console.is_terminal:  # a bar that is disabled ends with an empty line in Rich before 14.3
+        yield lambda done, total: None
+        return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         # Hidden until something is reported: not all that could take long does.
         task = bar.add_task(what, total=None, visible=False)
 

@@ -137,6 +137,10 @@ def hyperparameter_figure(grid: HyperparameterGrid, *, style: str = "light") -> 
         _heat(flat, grid, look, scale)
         _bars(space, grid, look, scale)
         figure.suptitle(_title(grid))
+        # Before Matplotlib 3.11 the layout of axes in space fails until their ticks have been placed once.
+        figure.set_layout_engine("none")
+        figure.draw_without_rendering()
+        figure.set_layout_engine("constrained")
     return figure
 
 
