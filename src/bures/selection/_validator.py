@@ -118,7 +118,7 @@ def validator_options(name: str) -> dict[str, Any]:
     --------
     >>> from bures.selection import validator_options
     >>> validator_options("snd")
-    {'temperature': 0.05, 'max_samples': 4096}
+    {'temperature': 0.05, 'max_samples': 2048}
     """
     parameters = inspect.signature(_score(name)).parameters.values()
     return {item.name: item.default for item in parameters if item.kind is inspect.Parameter.KEYWORD_ONLY}

@@ -99,8 +99,8 @@ class RunFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Make the folder where there is none, and keep other processes from it; an error where one works on it."""
+        self._make()
         try:
-            self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
             lock = FileLock.take(self.lock)
         except OSError as error:
             raise OSError(f"output={str(self.path)!r} cannot be written: {error.strerror or error}") from error
@@ -115,8 +115,15 @@ class RunFolder:
         finally:
             lock.release()
 
+    def _make(self) -> None:
+        try:
+            self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(f"output={str(self.path)!r} cannot be made: {error.strerror or error}") from error
+
     def create(self) -> None:
-        """Begin a run in the folder, which is `held`; an error where it holds anything."""
+        """Begin a run in the folder, which is best `held`; an error where it holds anything."""
+        self._make()
         self.remove_partial_files()
         held = [entry.name for entry in self.path.iterdir() if entry.name not in ("checkpoints", self.lock.name)]
         if held:
