@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import sys
 from pathlib import Path
 
-from bures.files import write_text
 from bures.methods import method_info, method_names, method_options
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the package
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]  # the benchmarks are no part of the package
+
+from page_tables import check_only, fill_tables, update  # noqa: E402
 
 from benchmarks.report import machine  # noqa: E402
 
@@ -83,24 +82,13 @@ def _cell(milliseconds: float, ratio: float) -> str:
 
 
 def filled(text: str) -> str:
-    """The page with the part between each pair of markers brought up to date."""
-    for name, part in (("methods", methods_table()), ("options", options_table()), ("cost", cost_table())):
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
-        text = re.sub(pattern, lambda match, part=part: f"{match[1]}\n{part}\n\n{match[2]}", text, flags=re.DOTALL)
-    return text
+    """The page with its tables brought up to date."""
+    return fill_tables(text, {"methods": methods_table, "options": options_table, "cost": cost_table})
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 where it is out of date")
-    check = parser.parse_args().check
-    text = PAGE.read_text(encoding="utf-8")
-    if filled(text) == text:
-        return 0
-    print(f"{PAGE.name} is out of date: run python tools/methods_page.py" if check else f"updated {PAGE.name}")
-    if not check:
-        write_text(PAGE, filled(text))
-    return int(check)
+    check = check_only(__doc__)
+    return int(update(PAGE, filled, check=check) and check)
 
 
 if __name__ == "__main__":

@@ -1,41 +1,34 @@
-"""Fill the tables of docs/quality.md from results/quality; --check only compares.
-
-``<!-- NAME -->`` and ``<!-- end -->`` stand around the table that is made from ``results/quality/NAME.json``.
-"""
+"""Fill the tables of docs/quality.md from results/quality; --check only compares."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import sys
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+from page_tables import check_only, fill_tables, update  # noqa: E402
+
 PAGE = ROOT / "docs" / "quality.md"
 RESULTS = ROOT / "results" / "quality"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Fill the tables of docs/quality.md.")
-    parser.add_argument("--check", action="store_true", help="compare and write nothing")
-    old = PAGE.read_text(encoding="utf-8")
-    new = filled(old)
-    if not parser.parse_args().check:
-        PAGE.write_text(new, encoding="utf-8")
-    elif new != old:
-        sys.exit("error: docs/quality.md is not that of results/quality; run: python tools/quality_page.py")
+def main() -> int:
+    check = check_only(__doc__)
+    return int(update(PAGE, filled, check=check) and check)
 
 
 def filled(page: str) -> str:
-    def table(match: re.Match) -> str:
-        file = RESULTS / f"{match['name']}.json"
-        if not file.is_file():
-            return match[0]
-        told = json.loads(file.read_text(encoding="utf-8"))
-        return f"<!-- {match['name']} -->\n{TABLES[match['name']](told)}\n<!-- end -->"
+    """The page with the tables made from ``results/quality/NAME.json``."""
+    return fill_tables(page, {name: partial(made, name) for name in TABLES})
 
-    return re.sub(r"<!-- (?P<name>\w+) -->\n.*?<!-- end -->", table, page, flags=re.DOTALL)
+
+def made(name: str) -> str:
+    file = RESULTS / f"{name}.json"
+    return TABLES[name](json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else "Not measured yet."
 
 
 def coverage(told: dict) -> str:
@@ -72,10 +65,11 @@ def shares(part: int, whole: int) -> str:
 
 def markdown(head: tuple, rows: list[tuple]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(["", *("| " + " | ".join(map(str, line)) + " |" for line in lines), ""])
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 TABLES = {"coverage": coverage, "mutation": mutation, "oldest": oldest}
 
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

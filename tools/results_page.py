@@ -13,7 +13,6 @@ A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shlex
@@ -37,7 +36,6 @@ from bures.experiments import (
     read_results,
     render_table,
 )
-from bures.files import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]  # benchmarks and tools are no part of the package
@@ -45,6 +43,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]  # benchmarks and tools are no p
 import figure_parts  # noqa: E402
 import testing_tables  # noqa: E402
 import validator_tables  # noqa: E402
+from page_tables import check_only, fill_tables, update  # noqa: E402
 
 from benchmarks import scale  # noqa: E402
 from benchmarks.report import machine  # noqa: E402
@@ -263,18 +262,12 @@ QUESTIONS: dict[str, Callable[..., str]] = {
 
 def filled(text: str, *, draw: bool = False) -> str:
     """A page with everything after its markers brought up to date."""
-    known = tables(draw=draw)
-
-    def fill_table(match: re.Match[str]) -> str:
-        if match[2] not in known:
-            raise ValueError(f"no table is called {match[2]!r}; known are {', '.join(known)}")
-        return f"{match[1]}\n\n{known[match[2]]()}\n\n<!-- end -->"
 
     def fill_number(match: re.Match[str]) -> str:
         word, *arguments = shlex.split(match[2])
         return f"{match[1]}{QUESTIONS[word](*arguments)}<!-- . -->"
 
-    text = re.sub(r"(<!-- table ([^\n]+?) -->)\n.*?<!-- end -->", fill_table, text, flags=re.S)
+    text = fill_tables(text, tables(draw=draw))
     return re.sub(r"(<!-- = (.+?) -->).*?<!-- \. -->", fill_number, text, flags=re.S)
 
 
@@ -290,24 +283,14 @@ def unmarked(text: str) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 where a page is out of date")
-    check = parser.parse_args().check
-    stale = False
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        new = filled(text, draw=not check)
-        if new != text:
-            stale = True
-            print(f"{page.name} is out of date" if check else f"updated {page.name}")
-            if not check:
-                write_text(page, new)
+    check = check_only(__doc__)
+    stale = [update(page, partial(filled, draw=not check), check=check) for page in PAGES]
     text = PAGES[0].read_text(encoding="utf-8")
     faults = [f"the number {number} has no marker" for number in unmarked(text)]
     faults += [f"a line begins with {marker}" for marker in misplaced(text)]
     for fault in faults:
         print(f"{PAGES[0].name}: {fault}")
-    return int(bool(faults) or (check and stale))
+    return int(bool(faults) or (check and any(stale)))
 
 
 if __name__ == "__main__":

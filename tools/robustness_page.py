@@ -1,19 +1,19 @@
-"""Fill the tables of docs/robustness.md from results/nightly; --check only compares.
-
-``<!-- table NAME -->`` is followed by a table and ``<!-- end -->``.
-"""
+"""Fill the tables of docs/robustness.md from results/nightly; --check only compares."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+from page_tables import check_only, fill_tables, update  # noqa: E402
+
 RESULTS = ROOT / "results" / "nightly"
 PAGE = ROOT / "docs" / "robustness.md"
 
@@ -113,30 +113,15 @@ def table(heads: list[str], rows: list[list[str]], sides: str) -> str:
 def filled(text: str, found: dict[str, dict[str, Any]]) -> str:
     """The page with its tables brought up to date."""
 
-    def fill(match: re.Match[str]) -> str:
-        name = match[2]
-        if name not in TABLES:
-            raise ValueError(f"no table is called {name!r}; known are {', '.join(TABLES)}")
-        made = TABLES[name](found) if name in found or name == "sections" else "Not run yet."
-        return f"{match[1]}\n\n{made}\n\n<!-- end -->"
+    def make(name: str) -> str:
+        return TABLES[name](found) if name in found or name == "sections" else "Not run yet."
 
-    return re.sub(r"(<!-- table ([^\n]+?) -->)\n.*?<!-- end -->", fill, text, flags=re.S)
+    return fill_tables(text, {name: partial(make, name) for name in TABLES})
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--check", action="store_true", help="change nothing; exit code 1 where the page is out of date"
-    )
-    check = parser.parse_args(arguments).check
-    text = PAGE.read_text(encoding="utf-8")
-    new = filled(text, manifests())
-    if new == text:
-        return 0
-    print(f"{PAGE.name} is out of date" if check else f"updated {PAGE.name}")
-    if not check:
-        PAGE.write_text(new, encoding="utf-8")
-    return int(check)
+    check = check_only(__doc__, arguments)
+    return int(update(PAGE, lambda text: filled(text, manifests()), check=check) and check)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["about_median", "exact_squared_distances", "smallest_square"]
+__all__ = ["about_median", "direct_distances", "exact_squared_distances", "smallest_square"]
+
+
+def direct_distances(x: Tensor, y: Tensor, p: int = 2) -> Tensor:
+    """Distances (n, m) of rows by differences, entry by entry: the product form is noise where rows almost agree."""
+    return torch.cdist(x, y, p=float(p), compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def smallest_square(largest: float, dtype: torch.dtype) -> float:
@@ -54,9 +59,7 @@ class _ExactDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ctx.save_for_backward(a, b)
-        within_a, within_b, between = (
-            torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist") for x, y in ((a, a), (b, b), (b, a))
-        )
+        within_a, within_b, between = (direct_distances(x, y) for x, y in ((a, a), (b, b), (b, a)))
         return within_a.square_(), within_b.square_(), between.square_()
 
     @staticmethod

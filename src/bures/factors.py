@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import check_choice, check_positive, checks_values, constant, is_transformed
+from bures.exact_distances import direct_distances
 from bures.kernels import Bandwidth, Kernel, evaluate_callable, median, upper_triangle
 from bures.labels import Labels
 
@@ -157,7 +158,7 @@ class LowRankFactor:
         return self
 
 
-def _class_factor(frequency: Tensor, contrast: Tensor | float, eps: Tensor | float) -> Tensor:
+def _class_factor(frequency: Tensor, contrast: Tensor, eps: Tensor) -> Tensor:
     r"""The product C^T H (K, K) of hard classes, on the unit vectors of the classes.
 
     There :math:`G_Y = P F P` with :math:`F` the diagonal matrix of contrast times frequency and
@@ -169,7 +170,7 @@ def _class_factor(frequency: Tensor, contrast: Tensor | float, eps: Tensor | flo
     t = inverse_root * frequency.sqrt()
     t = t / torch.linalg.vector_norm(t)
     factor = torch.diag(inverse_root) - torch.outer(t, t * inverse_root)
-    return factor * eps**0.5
+    return factor * eps.sqrt()
 
 
 @dataclass(frozen=True)
@@ -279,8 +280,8 @@ class LabelKernel:
         assert self.bandwidth is not None
         # In place: these matrices are large, and fresh memory costs more than the arithmetic.
         if self.kernel == "laplacian":
-            return _direct_distances(other, own, 1).div_(self.bandwidth.sqrt()).neg_().exp_()
-        squares = _class_distances(other, own) if self.labels.n_classes else _direct_distances(other, own, 2).square_()
+            return direct_distances(other, own, 1).div_(self.bandwidth.sqrt()).neg_().exp_()
+        squares = _class_distances(other, own) if self.labels.n_classes else direct_distances(other, own, 2).square_()
         return squares.div_(self.bandwidth).neg_().exp_()
 
 
@@ -322,7 +323,7 @@ def _label_sigma2(labels: Labels, weights: Tensor, bandwidth: Bandwidth, power: 
     if power == 2 and bandwidth == "mean":  # twice the variance
         mean = 2 * (weights @ (rows - weights @ rows).square().sum(dim=1))
     else:
-        distances = _direct_distances(rows, rows, power) ** power
+        distances = direct_distances(rows, rows, power) ** power
         mean = weights @ distances @ weights
     if bandwidth == "median":
         present = weights > 0
@@ -351,11 +352,6 @@ def _class_distances(x: Tensor, y: Tensor) -> Tensor:
     x, y = x - mean, y - mean
     of_x, of_y = x.square().sum(dim=1), y.square().sum(dim=1)
     return (x @ y.T).mul_(-2).add_(of_x[:, None]).add_(of_y).clamp_min_(0)
-
-
-def _direct_distances(x: Tensor, y: Tensor, p: int) -> Tensor:
-    """Distances by differences, entry by entry: the matrix-product form is noise where labels almost agree."""
-    return torch.cdist(x, y, p=float(p), compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def check_eps(eps: object) -> None:

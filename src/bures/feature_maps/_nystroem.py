@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, check_choice, check_positive, check_seed
-from bures.exact_distances import smallest_square
+from bures.exact_distances import direct_distances, smallest_square
 from bures.feature_maps._bandwidth import check_radial_kernel, pooled_bandwidth
 from bures.feature_maps._base import FeatureMap, check_count, mean_row, place, pool
 from bures.feature_maps._landmarks import LANDMARKS, kmeans_plus_plus, pivoted_cholesky, uniform
@@ -178,8 +178,7 @@ def kernel_less_one(rows: Tensor, others: Tensor, kernel: str) -> Tensor:
         return torch.expm1(-torch.cdist(rows, others, p=1.0))
     norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True).square()  # without n d numbers in between
     if rows.device.type == "cpu" and len(rows) and smallest_square(float(norms.detach().max()), rows.dtype) > 1:
-        distances = torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist")
-        return torch.expm1(-distances.square())
+        return torch.expm1(-direct_distances(rows, others).square())
     exponent = torch.addmm(-others.square().sum(dim=1), rows, others.T, alpha=2)
     return exponent.sub_(norms).clamp_(max=0).expm1_()  # in place: every other pass over n D numbers is a product
 

@@ -66,9 +66,8 @@ def bures_terms(blocks: GramBlocks, factor_s: Factor, factor_t: Factor, method: 
     dtype = blocks.ss.dtype
     cross = cross_matrix(blocks.ts, factor_s, factor_t)
     if method == "auto" and cross.dtype != dtype:
-        method = (
-            "polar"  # as for the dtype of the samples; a decomposition is for those who have all of them in float64
-        )
+        # The samples are float32, for which "auto" is this; decompositions are for samples in float64.
+        method = "polar"
     return BuresTerms(
         trace_s=(blocks.ss * factor_s.trace_weights(dtype)).sum(),
         trace_t=(blocks.tt * factor_t.trace_weights(dtype)).sum(),
