@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from bures.arrays import at_least_float32, describe
 from bures.networks._modes import evaluation_mode
 
-__all__ = ["FrozenBatchNorm", "adapt_batchnorm", "adaptable_layers", "freeze_batchnorm"]
+__all__ = ["FrozenBatchNorm", "adapt_batchnorm", "adaptable_layers", "follows_batches", "freeze_batchnorm"]
 
 _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -176,6 +176,11 @@ def adaptable_layers(network: nn.Module) -> list[_BatchNorm]:
     """BatchNorm layers whose running statistics are not frozen."""
     layers = [part for part in network.modules() if isinstance(part, _BatchNorm) and not _is_held(part)]
     return [layer for layer in layers if layer.running_mean is not None and layer.running_var is not None]
+
+
+def follows_batches(module: nn.Module) -> bool:
+    """Whether some layer normalises by the statistics of the batch in training: samples then depend on one another."""
+    return any(isinstance(part, _BatchNorm) and not _is_held(part) for part in module.modules())
 
 
 @contextmanager

@@ -57,7 +57,11 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> NetworkOutput:
         """Features (n, d) and logits (n, K) of a batch."""
-        output = self.head(self.backbone(x))
+        return self.classify(self.backbone(x))
+
+    def classify(self, rows: Tensor) -> NetworkOutput:
+        """Features (n, d) and logits (n, K) of a batch that has passed the backbone, as a matrix (n, p)."""
+        output = self.head(rows)
         if not (isinstance(output, tuple) and len(output) == 2):
             raise TypeError(
                 f"head returned a {type(output).__name__}; accepted is a pair of features and logits, as from "

@@ -75,7 +75,7 @@ def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[
     spec = replace(spec, backbone_batchnorm=recipe.backbone_batchnorm)
     network, inputs = spec.build(weights=weights, download=recipe.download_weights, seed=recipe.seed)
     augmentation = AUGMENTATIONS[recipe.augment]
-    return spec, network, Inputs(inputs.preprocessing, inputs.image_size, augmentation)
+    return spec, network, Inputs(inputs.preprocessing, inputs.image_size, augmentation, recipe.training_size)
 
 
 def fit_samples(samples: Samples, spec: NetworkSpec) -> Samples:
@@ -137,6 +137,11 @@ def _images_spec(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> Ne
         raise ValueError(
             f"stored_size={stored_size} is smaller than the {image_size} pixels the network sees; "
             f"accepted is {image_size} or more"
+        )
+    if small and recipe.training_size not in (None, image_size):
+        raise ValueError(
+            f"training_size={recipe.training_size} differs from the {image_size} pixels for which LeNet is built; "
+            "leave it out"
         )
     norm = recipe.norm if small else None
     in_channels = channels if small else None

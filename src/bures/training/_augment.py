@@ -56,12 +56,15 @@ class Augmentation:
         """Whether images stay as they are, but for the window at their centre."""
         return self == Augmentation()
 
-    def __call__(self, images: Tensor, size: int, generator: torch.Generator) -> Tensor:
-        """Images (n, C, size, size) in float32 from 0 to 1, from uint8 images (n, C, H, W)."""
+    def __call__(
+        self, images: Tensor, size: int, generator: torch.Generator, *, scaled_to: int | None = None
+    ) -> Tensor:
+        """Images in float32 from 0 to 1, from uint8 images (n, C, H, W): windows of ``size``, or scaled to a side."""
         if self.changes_nothing:
             return centre_crop(images, size).float() / 255
         theta = self._windows(len(images), size / images.shape[-1], images.device, generator)
-        grid = F.affine_grid(theta, [len(images), images.shape[1], size, size], align_corners=False)
+        side = scaled_to or size
+        grid = F.affine_grid(theta, [len(images), images.shape[1], side, side], align_corners=False)
         # Outside the picture is black, the ground of digits. Windows of photographs lie inside, but an enlarged one
         # asks for places between the border and the centre of the outermost pixels.
         inside = self.rotation == 0 and self.scale == 1 and self.translation == 0

@@ -25,11 +25,14 @@ class Inputs:
         Side of the images the network sees.
     augmentation : Augmentation, optional
         Random changes of training images.
+    training_size : int, optional
+        Side to which training images are scaled when they are changed; None leaves it at ``image_size``.
     """
 
     preprocessing: Preprocessing | None
     image_size: int | None
     augmentation: Augmentation = AUGMENTATIONS["none"]
+    training_size: int | None = None
 
     def evaluation(self, x: Tensor) -> Tensor:
         """A batch for evaluation: the window at the centre, normalised; grey where the network knows no colours."""
@@ -43,8 +46,12 @@ class Inputs:
         """A batch for a training step, changed at random."""
         if self.preprocessing is None or self.augmentation.changes_nothing:
             return self.evaluation(x)
+        return self.preprocessing(self.changed(x, generator))
+
+    def changed(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """Images from 0 to 1 of stored ones, changed at random."""
         size = x.shape[-1] if self.image_size is None else self.image_size
-        return self.preprocessing(self.augmentation(x, size, generator))
+        return self.augmentation(x, size, generator, scaled_to=self.training_size)
 
 
 def luminance(images: Tensor) -> Tensor:

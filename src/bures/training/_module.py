@@ -18,6 +18,7 @@ from bures.training._errors import NonFiniteLossError
 from bures.training._gather import gather_rows, world_size
 from bures.training._inputs import Inputs
 from bures.training._own_steps import make_own_step, own_optimisers, widened
+from bures.training._passes import Passes
 from bures.training._plan import derive_seed
 from bures.training._queue import FeatureQueue
 from bures.training._recipe import Recipe
@@ -76,6 +77,7 @@ class AdaptationModule(L.LightningModule):
         self.network, self.method, self.inputs, self.recipe = network, method, inputs, recipe
         self.steps_per_epoch, self.n_steps = steps_per_epoch, n_steps
         self.steps_done = 0
+        self.passes = Passes(network, recipe.compile)
         self.record = StepRecord()
         queued = recipe.queue > 0 and method.needs_target and not method.owns_training
         self.queue = FeatureQueue(recipe.queue) if queued else None
@@ -126,7 +128,7 @@ class AdaptationModule(L.LightningModule):
         self, objective: Objective, batch: Batch, step: Step, generator: torch.Generator
     ) -> Objective:
         """The objective with the cross-entropy between the predictions of two views of the target."""
-        _, logits = self.network(self.inputs.training(step.x_t, generator).to(self.dtype))
+        _, logits = self.passes.one(self.inputs.training(step.x_t, generator).to(self.dtype))
         value = F.cross_entropy(self._gather(at_least_float32(logits)), batch.p_t.detach())
         weight = self.recipe.consistency
         values, weights = {**objective.values, "consistency": value}, {**objective.weights, "consistency": weight}
@@ -135,7 +137,7 @@ class AdaptationModule(L.LightningModule):
     def _forward(self, step: Step, generator: torch.Generator) -> Batch:
         x_s = self.inputs.training(step.x_s, generator).to(self.dtype)
         if not self.method.needs_target:
-            z_s, logits_s = self.network(x_s)
+            z_s, logits_s = self.passes.one(x_s)
             return Batch(z_s, logits_s, step.y_s, z_s[:0], logits_s[:0])
         x_t = self.inputs.training(step.x_t, generator).to(self.dtype)
         return self.forward_domains(x_s, step.y_s, x_t)
@@ -143,11 +145,10 @@ class AdaptationModule(L.LightningModule):
     def forward_domains(self, x_s: Tensor, y_s: Tensor, x_t: Tensor) -> Batch:
         """The batch of samples as the network takes them, one domain after the other or both together."""
         if self.recipe.joint_forward:
-            z, logits = self.network(torch.cat([x_s, x_t]))
+            z, logits = self.passes.one(torch.cat([x_s, x_t]))
             n = len(x_s)
             return Batch(z[:n], logits[:n], y_s, z[n:], logits[n:])
-        z_s, logits_s = self.network(x_s)
-        z_t, logits_t = self.network(x_t)
+        (z_s, logits_s), (z_t, logits_t) = self.passes.both(x_s, x_t)
         return Batch(z_s, logits_s, y_s, z_t, logits_t)
 
     def _step_generator(self, number: int, device: torch.device) -> torch.Generator:

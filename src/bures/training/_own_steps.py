@@ -28,10 +28,11 @@ IGNORED = ("queue", "consistency")  # fields of a recipe that belong to the step
 
 
 def sample_shape(network: Network, inputs: Inputs, in_features: int | None) -> tuple[int, ...]:
-    """Shape (C, H, W) of the images, or (d,) of the feature vectors, that a network sees."""
+    """Shape (C, H, W) of the images, or (d,) of the feature vectors, that a network sees in training."""
     if inputs.preprocessing is None or inputs.image_size is None:
         return (in_features or 0,)
-    return (inputs.preprocessing.channels, inputs.image_size, inputs.image_size)
+    side = inputs.training_size or inputs.image_size
+    return (inputs.preprocessing.channels, side, side)
 
 
 def warn_of_what_is_ignored(method: Method, recipe: Recipe) -> None:
@@ -112,8 +113,7 @@ def _samples(inputs: Inputs, x: Tensor, generator: torch.Generator) -> Tensor:
     """Images from 0 to 1, changed at random, with the channels of the network; feature vectors as they are."""
     if inputs.preprocessing is None:
         return x
-    size = x.shape[-1] if inputs.image_size is None else inputs.image_size
-    return inputs.augmentation(x, size, generator).expand(-1, inputs.preprocessing.channels, -1, -1)
+    return inputs.changed(x, generator).expand(-1, inputs.preprocessing.channels, -1, -1)
 
 
 def _as_they_are(x: Tensor) -> Tensor:

@@ -67,6 +67,10 @@ class Recipe:
     stored_size : int, optional
         Side to which images are warped when they are read; a window of ``image_size`` is cut from them. None is 256
         for a network that sees 224, in this ratio for other sizes of pretrained backbones, and ``image_size`` else.
+    training_size : int, optional
+        Side to which the images of training steps are scaled when ``augment`` changes them; None is ``image_size``. A
+        step costs as much as its pixels, and objects in a window on a part of the picture are enlarged: on somewhat
+        smaller training images they have the size that they have at evaluation.
     backbone_batchnorm : {"training", "frozen"}
         Whether BatchNorm of the backbone follows the batches or keeps the statistics of the weights file.
     batch_size : int
@@ -84,6 +88,9 @@ class Recipe:
         Random changes of training images, see `bures.training.AUGMENTATIONS`.
     joint_forward : bool
         Forward both domains as one batch. Else one after the other, so that BatchNorm sees each domain by itself.
+    compile : bool
+        Compile the backbone on a GPU: steps are faster, the first one takes about a minute. Frozen BatchNorm becomes a
+        part of the convolutions. Where it cannot be compiled a warning says why and it runs as it is.
     optimiser : {"adam", "adamw", "sgd"}
         With ``lr``, ``weight_decay``, and for SGD ``momentum`` and ``nesterov``.
     backbone_factor, head_factor : float
@@ -134,6 +141,7 @@ class Recipe:
     norm: str | None = None
     image_size: int | None = None
     stored_size: int | None = None
+    training_size: int | None = None
     backbone_batchnorm: str = "training"
 
     batch_size: int = 128
@@ -143,6 +151,7 @@ class Recipe:
     class_balanced: bool = False
     augment: str = "none"
     joint_forward: bool = False
+    compile: bool = False
 
     optimiser: str = "adam"
     lr: float = 1e-3
@@ -189,10 +198,15 @@ class Recipe:
                 f"consistency={self.consistency!r} compares two random changes of an image but augment='none' makes "
                 f"none; accepted is 0, or another augment: {', '.join(AUGMENTATIONS)}"
             )
+        if self.training_size is not None and AUGMENTATIONS[self.augment].changes_nothing:
+            raise ValueError(
+                f"training_size={self.training_size!r} scales images that are changed at random but augment='none' "
+                f"changes none; leave it out, or choose an augment: {', '.join(AUGMENTATIONS)}"
+            )
         for name in ("consistency", "queue", "weight_decay", "momentum", "schedule_gamma", "schedule_power"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)!r} is out of range; accepted are numbers from 0 up")
-        for name in ("epochs", "epoch", "hidden", "features", "image_size", "stored_size"):
+        for name in ("epochs", "epoch", "hidden", "features", "image_size", "stored_size", "training_size"):
             value = getattr(self, name)
             if isinstance(value, int) and value < 1:
                 raise ValueError(f"{name}={value!r} is out of range; accepted is a positive number")

@@ -1,0 +1,79 @@
+"""How samples pass through a network in training: domains together where that changes nothing, compiled on demand."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bures.networks import Network, NetworkOutput
+from bures.networks._batchnorm import follows_batches
+from bures.networks._folding import fold_frozen_batchnorm
+
+__all__ = ["Passes"]
+
+
+class Passes:
+    """Forward passes of training steps.
+
+    Parameters
+    ----------
+    network : Network
+        What is trained; it stays as it is.
+    compiled : bool
+        Compile the backbone on a GPU, with its frozen BatchNorm folded into the convolutions.
+    """
+
+    def __init__(self, network: Network, compiled: bool = False) -> None:
+        self.network, self.compiled = network, compiled
+        self._fast: Callable[[Tensor], Tensor] | None = None
+        # One pass of twice the size takes half the launches. BatchNorm must not see both domains as one batch, and of
+        # an identity nothing is saved.
+        has_layers = any(True for _ in network.backbone.parameters())
+        self.shares_backbone = has_layers and not follows_batches(network.backbone)
+
+    def one(self, x: Tensor) -> NetworkOutput:
+        """Features and logits of a batch."""
+        return self.network.classify(self._backbone(x))
+
+    def both(self, x_s: Tensor, x_t: Tensor) -> tuple[NetworkOutput, NetworkOutput]:
+        """Features and logits of a batch of each domain, as if it had passed by itself."""
+        if not self.shares_backbone or x_s.shape[1:] != x_t.shape[1:]:
+            return self.one(x_s), self.one(x_t)
+        rows, n = self._backbone(torch.cat([x_s, x_t])), len(x_s)
+        return self.network.classify(rows[:n]), self.network.classify(rows[n:])
+
+    def _backbone(self, x: Tensor) -> Tensor:
+        if not self.compiled or not _worth_compiling(x):
+            rows: Tensor = self.network.backbone(x)
+            return rows
+        first = self._fast is None
+        if self._fast is None:
+            self._fast = _compile(self.network.backbone)
+        try:
+            return self._fast(x)
+        except Exception as error:
+            if not first:
+                raise
+            # No compiler, an unsupported GPU: what fails for another reason fails once more below.
+            self.compiled = False
+            reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            warnings.warn(f"the backbone could not be compiled and runs as it is ({reason})", stacklevel=2)
+            return self._backbone(x)
+
+
+def _worth_compiling(x: Tensor) -> bool:
+    return x.device.type == "cuda"
+
+
+def _compile(backbone: nn.Module) -> Callable[[Tensor], Tensor]:
+    body = fold_frozen_batchnorm(getattr(backbone, "body", backbone))
+    layout: dict[str, Any] = {}
+    if any(p.is_contiguous(memory_format=torch.channels_last) for p in backbone.parameters() if p.ndim == 4):
+        layout = {"memory_format": torch.channels_last}
+    # Batches of training have one size; a graph for any size is slower.
+    compiled = torch.compile(body, dynamic=False)
+    return lambda x: compiled(x.contiguous(**layout)).flatten(1)
