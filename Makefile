@@ -48,7 +48,7 @@ test-oldest: ## run the tests with the oldest supported releases of the dependen
 coverage: venv ## measure which lines and branches the tests run; fail below the threshold
 	OMP_NUM_THREADS=1 $(BIN)/python tools/coverage_summary.py --workers $(WORKERS)
 
-mutation: venv ## put faults into the mathematics and see whether its tests notice (half an hour)
+mutation: venv ## put faults into the mathematics and see whether its tests notice (an hour)
 	$(BIN)/python tools/mutation.py --publish
 
 # PACKAGE="--full" installs the dependencies anew, several GB, instead of borrowing those of .venv.

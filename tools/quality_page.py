@@ -50,7 +50,9 @@ def mutation(told: dict) -> str:
         for name, c in counts.items()
         if c
     ]
-    return markdown(("file", "faults", "noticed", "survivors", "explained"), rows)
+    missing = ", ".join(f"`{path.removeprefix('src/bures/')}`" for path in told["not_tried"])
+    found = markdown(("file", "faults", "noticed", "survivors", "explained"), rows)
+    return f"{found}\n\nNot tried as a whole yet: {missing}." if missing else found
 
 
 def oldest(told: dict) -> str:

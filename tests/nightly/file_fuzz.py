@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.fuzz.file_campaign import run_file_campaign
 
-FULL, QUICK = 50_000, 250
+FULL, QUICK = 100_000, 250
 
 
 def run(quick: bool, seed: int) -> dict[str, Any]:

@@ -1,0 +1,103 @@
+"""The tool that puts faults into the code: what it keeps, what it takes over, and what it tells."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).parent.parent / "tools"
+if not TOOLS.is_dir():
+    pytest.skip("not a source tree", allow_module_level=True)
+
+SOURCE = "def f(x):\n    return x + 1\n"
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    """A function that imports a module of tools/."""
+    import importlib
+
+    monkeypatch.setattr(sys, "path", [str(TOOLS), *sys.path])
+    return importlib.import_module
+
+
+def tried(records, tool, fate, path="a.py", source=SOURCE):
+    """Records of all faults of a source, of one fate."""
+    found = tool("mutation_operators").faults(source)
+    assert [fault.after for fault in found] == ["return None", "x - 1", "2"]
+    return [records.described(path, source, n, fault) | {"fate": fate, "by": ""} for n, fault in enumerate(found)]
+
+
+def test_a_record_outlives_its_process_and_a_torn_line_is_left_out(tool, tmp_path):
+    records = tool("mutation_records")
+    first = tried(records, tool, "killed")
+    records.Records(tmp_path).add(first[:2])
+    with (tmp_path / records.NAME).open("a") as file:
+        file.write(json.dumps(first[2])[:40])
+    again = records.Records(tmp_path)
+    assert list(again.tried("a.py", SOURCE)) == first[:2]
+    assert not list(again.tried("a.py", SOURCE + "\n"))  # another file by now
+
+
+def test_what_another_machine_noticed_counts_and_what_it_did_not_does_not_undo(tool, tmp_path):
+    records = tool("mutation_records")
+    killed, survived = (tried(records, tool, fate) for fate in ("killed", "survived"))
+    here, there = records.Records(tmp_path / "here"), records.Records(tmp_path / "there")
+    here.add([killed[0], survived[1]])
+    there.add([survived[0], killed[1], survived[2]])
+    assert here.merge(tmp_path / "there") == (3, 2)
+    fates = [record["fate"] for record in here.tried("a.py", SOURCE)]
+    assert fates == ["killed", "killed", "survived"]
+    assert [record["fate"] for record in records.Records(tmp_path / "here").tried("a.py", SOURCE)] == fates
+
+
+def test_figures_are_those_of_files_that_were_tried_as_a_whole(tool, tmp_path, monkeypatch):
+    records = tool("mutation_records")
+    monkeypatch.setattr(records, "RESULT", tmp_path / "mutation.json")
+    reason = 'function = "f"\ntext = "return x + 1"\nbefore = "1"\nafter = "2"\nwhy = "it may"'
+    (tmp_path / "reasons.toml").write_text(f"[[survivor]]\n{reason}\n")
+    monkeypatch.setattr(records, "REASONS", tmp_path / "reasons.toml")
+    kept = records.Records(tmp_path)
+    killed = tried(records, tool, "killed")
+    kept.add([*killed[:2], tried(records, tool, "survived")[2], tried(records, tool, "killed", "b.py")[0]])
+    records.publish(kept, {"a.py": SOURCE, "b.py": SOURCE, "c.py": "X = ''\n"}, ["tests"])
+    told = json.loads((tmp_path / "mutation.json").read_text())
+    assert told["total"] == {"faults": 3, "noticed": 2, "explained": 1}
+    assert list(told["files"]) == ["a.py"]
+    assert told["not_tried"] == ["b.py"]
+    assert [survivor["why"] for survivor in told["survivors"]] == ["it may"]
+
+
+def test_children_say_what_came_of_their_work(tool):
+    children = tool("mutation_children")
+
+    def broken():
+        raise NameError
+
+    works = {
+        "nothing": lambda: "",
+        "noticed": lambda: "tests/a.py::test",
+        "broken": broken,
+        "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+        "hung": lambda: time.sleep(60),
+    }
+    some = (children.Work(name, do, 0) for name, do in works.items())
+    fates = {name: (fate, answer) for name, fate, answer in children.in_children(some, jobs=3)}
+    assert fates == {
+        "nothing": ("survived", ""),
+        "noticed": ("killed", "tests/a.py::test"),
+        "broken": ("killed", "NameError on import"),
+        "killed": ("killed", "signal 9"),
+        "hung": ("hung", "signal 14"),
+    }
+
+
+def test_no_work_is_begun_when_the_time_is_up(tool):
+    children = tool("mutation_children")
+    works = (children.Work(number, lambda: "", 5) for number in range(3))
+    assert list(children.in_children(works, 2, end=time.monotonic() - 1)) == []
+    assert next(works).key == 0
