@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import pictures, vectors
 
+from bures.data import TensorSamples
 from bures.training import Evaluator, Recipe, assemble, effective_classes, information, predict_samples
 from bures.training._prediction import batches, with_target_statistics
 
@@ -57,6 +58,14 @@ def test_batches_are_all_samples_in_order_and_no_batch_of_one_at_the_end():
     assert [len(x) for x in joined] == [4, 5]
     assert torch.equal(torch.cat(joined), domain.samples.tensor)
     assert [len(x) for x in batches(domain.samples, device, 8, join_last=True)] == [9]
+
+
+def test_batches_of_large_images_are_smaller():
+    device = torch.device("cpu")
+    photographs = TensorSamples(torch.zeros(100, 3, 256, 256, dtype=torch.uint8))
+    assert [len(x) for x in batches(photographs, device, None)] == [85, 15]  # 2^24 numbers
+    assert [len(x) for x in batches(photographs, device, 90)] == [90, 10]
+    assert [len(x) for x in batches(TensorSamples(torch.zeros(600, 4)), device, None)] == [512, 88]
 
 
 def test_target_statistics_are_those_of_all_samples_and_the_network_is_left_alone():

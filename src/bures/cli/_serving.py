@@ -45,7 +45,7 @@ Best = Annotated[
 ]
 PartOption = Annotated[Part, typer.Option("--part", help="Part of mnist and usps; other data have no parts.")]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data sets; default $BURES_DATA.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Samples forwarded at once.")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Samples forwarded at once (default: by their size).")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at images that cannot be decoded.")]
 TemperatureOption = Annotated[

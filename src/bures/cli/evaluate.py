@@ -58,7 +58,7 @@ def evaluate(
     temperature: TemperatureOption = "1",
     part: PartOption = Part.TEST,
     data_root: DataRoot = None,
-    batch_size: BatchSize = 256,
+    batch_size: BatchSize = None,
     device: Device = "auto",
     strict: Strict = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

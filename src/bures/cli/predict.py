@@ -53,7 +53,7 @@ def predict(
     best: Best = False,
     part: PartOption = Part.TEST,
     data_root: DataRoot = None,
-    batch_size: BatchSize = 256,
+    batch_size: BatchSize = None,
     device: Device = "auto",
     strict: Strict = False,
 ) -> None:

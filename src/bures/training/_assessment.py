@@ -13,7 +13,7 @@ from bures.data import Domain
 from bures.data._classes import listed_classes, with_classes
 from bures.selection import Reliability, scale_probabilities
 from bures.training._evaluation import Evaluator
-from bures.training._prediction import BATCH, can_adapt_batchnorm
+from bures.training._prediction import can_adapt_batchnorm
 from bures.training._saved_model import SavedModel
 
 __all__ = ["Assessment", "ClassResult", "Confusion", "assess"]
@@ -131,7 +131,7 @@ def assess(
     *,
     batchnorm: str = "training",
     temperature: float = 1.0,
-    batch_size: int = BATCH,
+    batch_size: int | None = None,
     n_workers: int = 0,
 ) -> Assessment:
     """Compare the predictions of a model with the labels of a domain.
@@ -147,7 +147,7 @@ def assess(
     temperature : float, optional
         Divides the logits: changes how sure predictions are, not which they are.
     batch_size : int, optional
-        Samples forwarded at once.
+        Samples forwarded at once; None is 512, and fewer of large images.
     n_workers : int, optional
         Processes that decode image files.
 

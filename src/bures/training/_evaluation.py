@@ -16,7 +16,6 @@ from bures.selection._predictions import information, row_entropies
 from bures.training._inputs import Inputs
 from bures.training._placement import move_samples
 from bures.training._prediction import (
-    BATCH,
     Predictions,
     can_adapt_batchnorm,
     predict_samples,
@@ -67,7 +66,7 @@ class Evaluator:
     n_workers : int, optional
         Processes that decode image files.
     batch_size : int, optional
-        Samples forwarded at once.
+        Samples forwarded at once; None is 512, and fewer of large images.
     validators : sequence of Validator, optional
         Score the network without the labels; the first selects. None is information maximisation.
     source : Domain, optional
@@ -84,7 +83,7 @@ class Evaluator:
         inputs: Inputs,
         *,
         n_workers: int = 0,
-        batch_size: int = BATCH,
+        batch_size: int | None = None,
         validators: Sequence[Validator] | None = None,
         source: Domain | None = None,
         validation: Domain | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,7 +23,8 @@ from bures.training._loading import end_with_parent
 
 __all__ = ["Predictions", "can_adapt_batchnorm", "predict_samples", "with_target_statistics"]
 
-BATCH = 512
+BATCH = 512  # samples at once at most
+NUMBERS = 2**24  # of a batch at most: 111 photographs of 224 pixels, whose first images take half a gigabyte
 
 
 class Predictions(NamedTuple):
@@ -38,7 +40,7 @@ def predict_samples(
     samples: Samples,
     inputs: Inputs,
     *,
-    batch_size: int = BATCH,
+    batch_size: int | None = None,
     n_workers: int = 0,
     progress: Progress | None = None,
 ) -> Predictions:
@@ -53,7 +55,7 @@ def predict_samples(
     inputs : Inputs
         What is done to them before the network sees them.
     batch_size : int, optional
-        Samples forwarded at once.
+        Samples forwarded at once; None is 512, and fewer of large images.
     n_workers : int, optional
         Processes that decode image files.
     progress : callable, optional
@@ -83,7 +85,7 @@ def can_adapt_batchnorm(network: nn.Module) -> bool:
 
 
 def with_target_statistics(
-    network: Network, samples: Samples, inputs: Inputs, *, batch_size: int = BATCH, n_workers: int = 0
+    network: Network, samples: Samples, inputs: Inputs, *, batch_size: int | None = None, n_workers: int = 0
 ) -> Network:
     """A copy of the network whose BatchNorm statistics are those of the samples (AdaBN)."""
     adapted = copy.deepcopy(network)
@@ -105,9 +107,11 @@ class _Chunks(Dataset[Tensor]):
 
 
 def batches(
-    samples: Samples, device: torch.device, batch_size: int, n_workers: int = 0, *, join_last: bool = False
+    samples: Samples, device: torch.device, batch_size: int | None, n_workers: int = 0, *, join_last: bool = False
 ) -> Iterator[Tensor]:
     """All samples in order, in batches on the device."""
+    if batch_size is None:
+        batch_size = min(BATCH, max(NUMBERS // max(math.prod(samples.shape), 1), 2))
     chunks = list(torch.split(torch.arange(len(samples)), check_count("batch_size", batch_size)))
     if join_last and len(chunks) > 1 and len(chunks[-1]) == 1:
         chunks[-2:] = [torch.cat(chunks[-2:])]

@@ -49,7 +49,7 @@ class SavedModel:
     inputs: Inputs
 
     def predict(
-        self, domain: Domain, *, batch_size: int = 512, n_workers: int = 0, progress: Progress | None = None
+        self, domain: Domain, *, batch_size: int | None = None, n_workers: int = 0, progress: Progress | None = None
     ) -> Predictions:
         """Features and class probabilities of all samples of a domain, in its order; labels are not read.
 
@@ -59,7 +59,7 @@ class SavedModel:
             Images of any size, or feature vectors as in training. Colours are dropped where the network was trained
             on grey images.
         batch_size : int, optional
-            Samples forwarded at once.
+            Samples forwarded at once; None is 512, and fewer of large images.
         n_workers : int, optional
             Processes that decode image files.
         progress : callable, optional
@@ -77,7 +77,7 @@ class SavedModel:
             )
         except torch.cuda.OutOfMemoryError as error:
             raise ValueError(
-                f"batch_size={batch_size} is too much for the memory of the GPU; accepted is a smaller batch"
+                f"batch_size={batch_size} is too much for the memory of the GPU; accepted is a smaller number"
             ) from error
         unusable = (~predictions.probabilities.isfinite()).any(dim=1).nonzero().flatten().tolist()
         if unusable:
