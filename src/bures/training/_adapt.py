@@ -69,7 +69,7 @@ def adapt(
     progress: bool = False,
     origin: Mapping[str, Any] | None = None,
     on_epoch: Callable[[Mapping[str, Any]], None] | None = None,
-    keep_samples: bool = True,
+    keep_files: bool = True,
 ) -> Run:
     """Train a network on a labelled source and an unlabelled target, and write a run folder.
 
@@ -107,8 +107,10 @@ def adapt(
     on_epoch : callable, optional
         Called with the row of the log after each epoch; it may end the run by raising `StopTraining`. On one device
         only, because the others would wait for ever.
-    keep_samples : bool, optional
-        Whether the run folder keeps features and small pictures of some samples, which a report shows.
+    keep_files : bool, optional
+        Whether the run folder keeps more than recipe and manifest. Without it no model, predictions, log, samples for a
+        report or checkpoints are written, and a run that was stopped begins anew: for grids that keep the manifest
+        alone.
 
     Returns
     -------
@@ -152,7 +154,9 @@ def adapt(
             state = _start(folder, setting, resume, origin, leads) if leads or resume else None
             if state != "finished":
                 begun = state if isinstance(state, dict) else None
-                session = Session(folder, setting, checkpoint_every, begun, progress, on_epoch, keep_samples)
+                session = Session(
+                    folder, setting, checkpoint_every, begun, progress, on_epoch, keep_files=keep_files, devices=devices
+                )
                 trainer_options = {
                     "accelerator": accelerator,
                     "devices": devices,
@@ -171,7 +175,7 @@ def _work(session: Session, trainer_options: dict[str, Any], leads: bool) -> Non
     try:
         session.fit(trainer_options)
         if leads:
-            with stopped_by_signals(session.module.n_steps):
+            with stopped_by_signals(session.module.n_steps, saved=session.keep_files):
                 session.finish()
         return
     except (StoppedBySignal, StopTraining) as stop:

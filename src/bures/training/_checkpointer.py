@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -25,8 +26,8 @@ class Checkpointer(L.Callback):
 
     Parameters
     ----------
-    folder : RunFolder
-        Where the checkpoint goes.
+    folder : RunFolder or None
+        Where the checkpoint goes; None writes none.
     recorder : EpochRecorder
         Its rows belong to the state.
     fingerprint : dict
@@ -39,7 +40,7 @@ class Checkpointer(L.Callback):
 
     def __init__(
         self,
-        folder: RunFolder,
+        folder: RunFolder | None,
         recorder: EpochRecorder,
         fingerprint: dict[str, Any],
         every: float,
@@ -100,23 +101,23 @@ class Checkpointer(L.Callback):
 
     def _save_if_due(self, trainer: L.Trainer, module: AdaptationModule, *, always: bool = False) -> None:
         due = always or self._signal is not None or time.monotonic() - self._last >= self.every
-        if due and trainer.is_global_zero:
-            self._save(trainer, module)
+        if due and trainer.is_global_zero and self.folder is not None:
+            self._save(self.folder.checkpoint, trainer, module)
         if self._signal is not None and trainer.is_global_zero:
             if trainer.strategy.launcher is not None:  # the others wait for this process and have nothing to save
                 trainer.strategy.launcher.kill(signal.SIGKILL)
-            raise StoppedBySignal(self._signal, module.steps_done)
+            raise StoppedBySignal(self._signal, module.steps_done, saved=self.folder is not None)
 
-    def _save(self, trainer: L.Trainer, module: AdaptationModule) -> None:
+    def _save(self, path: Path, trainer: L.Trainer, module: AdaptationModule) -> None:
         module.check_finite()  # a checkpoint is always one that training can go on from
         try:
-            save_checkpoint(self.folder.checkpoint, self._state(trainer, module), self.fingerprint)
+            save_checkpoint(path, self._state(trainer, module), self.fingerprint)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
             if isinstance(error, NonFiniteLossError) or is_out_of_memory(error):
                 raise
             kept = "there is none yet" if self.saved_step is None else f"that of step {self.saved_step} is intact"
             raise TrainingError(
-                f"the checkpoint of step {module.steps_done} could not be written to {self.folder.checkpoint} "
+                f"the checkpoint of step {module.steps_done} could not be written to {path} "
                 f"({error}); of earlier ones, {kept}. Make room and resume the run"
             ) from error
         self.saved_step, self._last = module.steps_done, time.monotonic()

@@ -123,10 +123,13 @@ class Evaluator:
     def evaluate(self, network: Network, batchnorm: str = "training") -> Evaluation:
         """Predict all samples and score the predictions."""
         predictions = self.predict(network, batchnorm)
-        p = predictions.probabilities
-        accuracy = None if self.__hidden is None else self.__hidden.accuracy(p)
+        accuracy, classes = self.accuracy(predictions), effective_classes(predictions.probabilities)
         scores = self._scores(network, predictions, batchnorm)
-        return Evaluation(predictions, accuracy, scores[self.validators[0].name], effective_classes(p), scores)
+        return Evaluation(predictions, accuracy, scores[self.validators[0].name], classes, scores)
+
+    def accuracy(self, predictions: Predictions) -> float | None:
+        """Share of right predictions; None without labels."""
+        return None if self.__hidden is None else self.__hidden.accuracy(predictions.probabilities)
 
     def predict(self, network: Network, batchnorm: str = "training") -> Predictions:
         """Features and probabilities of all samples."""

@@ -14,8 +14,8 @@ __all__ = ["stopped_by_signals"]
 
 
 @contextmanager
-def stopped_by_signals(step: int) -> Iterator[None]:
-    """Let SIGTERM and SIGINT end the block by `StoppedBySignal`; the state after ``step`` steps is saved already."""
+def stopped_by_signals(step: int, *, saved: bool = True) -> Iterator[None]:
+    """Let SIGTERM and SIGINT end the block by `StoppedBySignal`; whether the state after ``step`` steps is saved."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread may listen
         yield
         return
@@ -23,7 +23,7 @@ def stopped_by_signals(step: int) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         for each in before:  # asked once is enough: another would cut the clean-up short
             signal.signal(each, signal.SIG_IGN)
-        raise StoppedBySignal(number, step)
+        raise StoppedBySignal(number, step, saved=saved)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     for number in before:
