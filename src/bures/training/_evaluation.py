@@ -12,6 +12,7 @@ from torch import Tensor
 from bures.data import Domain, HiddenLabels
 from bures.networks import Network
 from bures.selection import Evidence, Reliability, Validator, fit_temperature, importance_weights, make_validator
+from bures.selection._distances import shared_distances
 from bures.selection._predictions import information, row_entropies
 from bures.training._inputs import Inputs
 from bures.training._placement import move_samples
@@ -176,7 +177,8 @@ class Evaluator:
             return {validator.name: math.nan for validator in self.validators}
         needs = tuple(need for validator in self.validators for need in validator.needs)
         evidence = self.evidence(network, predictions, batchnorm, needs)
-        return {validator.name: validator.score(evidence) for validator in self.validators}
+        with shared_distances():
+            return {validator.name: validator.score(evidence) for validator in self.validators}
 
     def temperatures(self, network: Network, predictions: Predictions, batchnorm: str) -> dict[str, float] | None:
         """Temperatures at which predictions are calibrated; None where no source samples are held out.
