@@ -26,7 +26,6 @@ from bures.training._run_folder import RunFolder, checksum
 from bures.training._saved_model import SavedModel, load_model
 from bures.training._session import Session
 from bures.training._setting import Setting, fingerprint_of, prepare
-from bures.training._signals import stopped_by_signals
 
 __all__ = ["Run", "adapt"]
 
@@ -171,12 +170,17 @@ def adapt(
 
 def _work(session: Session, trainer_options: dict[str, Any], leads: bool) -> None:
     """Train and write what came of it; whatever ends this before its time is noted in the manifest."""
+    with session.signals:
+        _work_and_note(session, trainer_options, leads)
+
+
+def _work_and_note(session: Session, trainer_options: dict[str, Any], leads: bool) -> None:
     cause: BaseException | None
     try:
         session.fit(trainer_options)
         if leads:
-            with stopped_by_signals(session.module.n_steps, saved=session.keep_files):
-                session.finish()
+            session.signals.end_at_once(session.module.n_steps, saved=session.keep_files)
+            session.finish()
         return
     except (StoppedBySignal, StopTraining) as stop:
         session.note_end("stopped", stop)

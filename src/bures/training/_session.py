@@ -24,6 +24,7 @@ from bures.training._recorder import EpochRecorder
 from bures.training._run_folder import RunFolder
 from bures.training._saved_model import save_model
 from bures.training._setting import Setting
+from bures.training._signals import SignalListener
 
 __all__ = ["Session"]
 
@@ -66,8 +67,9 @@ class Session:
             on_epoch,
             keep_best=keep_files or setting.evaluator.validation is not None,
         )
+        self.signals = SignalListener()
         self.checkpointer = Checkpointer(
-            folder if keep_files else None, self.recorder, setting.fingerprint, every, state
+            folder if keep_files else None, self.recorder, setting.fingerprint, every, state, self.signals
         )
         self.console = Console(stderr=True)
         self.progress = progress and self.console.is_terminal
@@ -157,6 +159,7 @@ class Session:
             "calibration": None if calibration is None else calibration.to_dict(),
             "seconds": self.recorder.rows[-1]["seconds"],
         }
+        self.signals.wait_for_the_end()
         self.write_status("finished", None, outcome)
 
     def _write_files(self, network: Network, final: Evaluation) -> None:
