@@ -7,6 +7,7 @@ import platform
 import re
 import shlex
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,12 @@ def versions() -> dict[str, str]:
     >>> {"python", "bures", "torch"} <= set(versions())
     True
     """
-    found = {"python": platform.python_version(), "bures": bures.__version__}
+    return {"python": platform.python_version(), "bures": bures.__version__, **_installed()}
+
+
+@cache  # the metadata of packages take half a second to read, and grids of runs ask for them again and again
+def _installed() -> dict[str, str]:
+    found = {}
     for package in PACKAGES:
         try:
             found[package] = version(package)

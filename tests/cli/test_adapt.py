@@ -139,6 +139,7 @@ def test_a_terminated_command_says_how_to_go_on_and_does(files, tmp_path):
     assert "Traceback" not in errors
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
     assert manifest["status"] == "stopped"
+    assert (tmp_path / "out/checkpoints/last.ckpt").is_file()
     manifest["recipe"]["epochs"] = manifest["epochs"][-1]["epoch"] + 2  # a shorter end: another recipe
     (tmp_path / "out/manifest.json").write_text(json.dumps(manifest))
     assert "belongs to another recipe" in fails("--resume", tmp_path / "out", "--accelerator", "cpu")

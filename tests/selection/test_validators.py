@@ -11,6 +11,7 @@ from scipy import stats
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 import bures
+from bures.metrics._problem import ConditionalProblem
 from bures.selection import (
     Evidence,
     controlled_risk,
@@ -30,6 +31,7 @@ from bures.selection import (
     weighted_risk,
 )
 from bures.selection import _predictions as predictions_module
+from bures.selection._distances import shared_distances
 
 
 def softmax_rows(n, k, seed=0, scale=2.0):
@@ -92,6 +94,24 @@ def test_nuclear_norm_is_that_of_numpy(shape):
     p = softmax_rows(*shape)
     expected = np.linalg.norm(p, "nuc") / math.sqrt(shape[0] * min(shape))
     assert relative_nuclear_norm(p) == pytest.approx(expected, rel=1e-9)
+
+
+def test_two_distances_of_the_same_evidence_share_their_decomposition(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    xs, xt = (torch.randn(n, 5, generator=generator) for n in (40, 30))
+    ys, p = torch.arange(40) % 3, torch.randn(30, 3, generator=generator).softmax(dim=1)
+    apart = negative_ckb(xs, ys, xt, p), negative_ckw(xs, ys, xt, p)
+    calls = []
+    original = ConditionalProblem.squared_distance
+    monkeypatch.setattr(ConditionalProblem, "squared_distance", lambda own: calls.append(own) or original(own))
+    with shared_distances():
+        assert (negative_ckb(xs, ys, xt, p), negative_ckw(xs, ys, xt, p)) == apart
+        assert len(calls) == 1
+        assert negative_ckw(xs, ys, xt, p, pseudo_labels="hard") != apart[1]  # other options are another distance
+        assert negative_ckb(xs + 1, ys, xt, p) != apart[0]  # and so are other samples
+    assert len(calls) == 3
+    negative_ckw(xs, ys, xt, p)
+    assert len(calls) == 4
 
 
 @pytest.mark.parametrize(("score", "distance"), [(negative_ckb, bures.ckb), (negative_ckw, bures.ckw)])

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from small_runs import CLASSES, SMALL, adapt, pictures, vectors
+from small_runs import CLASSES, SMALL, adapt, differences, pictures, run_here, vectors
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from bures.data import Domain, TensorSamples
@@ -251,6 +251,39 @@ def test_a_clipped_step_has_the_length_of_the_clip(train):
     assert float(moved[None].norm()) > 0.1
     assert float(moved[0.01].norm()) == pytest.approx(0.01, rel=1e-3)
     assert float(F.cosine_similarity(moved[None], moved[0.01], dim=0)) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_a_step_past_the_hooks_is_the_step_of_the_trainer(name, tmp_path, monkeypatch):
+    run_here(tmp_path / "direct", name)
+    steps = []
+
+    def through_hooks(*args, direct, **options):
+        assert direct
+        module = AdaptationModule(*args, **options)
+        monkeypatch.setattr(module, "optimizer_step", lambda *a: steps.append(original(module, *a)))
+        return module
+
+    original = AdaptationModule.optimizer_step
+    monkeypatch.setattr("bures.training._session.AdaptationModule", through_hooks)
+    run_here(tmp_path / "hooks", name)
+    assert len(steps) == 6  # the trainer's own way was taken
+    assert differences(tmp_path / "direct", tmp_path / "hooks") == []
+
+
+def test_without_files_a_run_has_the_same_manifest_and_nothing_else(train):
+    whole, bare = train("whole", source_holdout=0.2), train("bare", source_holdout=0.2, call={"keep_files": False})
+    assert {path.name for path in bare.path.iterdir()} == {"manifest.json", "recipe.yaml", "checkpoints"}
+    assert not any((bare.path / "checkpoints").iterdir())
+    for part in ("final", "epochs"):
+        first, second = (without_clock(run.manifest[part]) for run in (whole, bare))
+        assert first == second
+
+
+def without_clock(part):
+    if isinstance(part, list):
+        return [without_clock(row) for row in part]
+    return {name: value for name, value in part.items() if name != "seconds"}
 
 
 def test_mixed_precision_trains_in_bfloat16_and_scores_in_float32(train, monkeypatch):

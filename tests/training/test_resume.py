@@ -23,6 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::bures.training.CollapseWarning"
 STEP = ("bures.training._module", "AdaptationModule.training_step")
 BATCH_END = ("bures.training._checkpointer", "Checkpointer.on_train_batch_end")
 EPOCH_END = ("bures.training._recorder", "EpochRecorder.on_train_epoch_end")
+MADE_READY = ("bures.training._session", "_Placement.on_fit_start")
+AFTER_SAVE = ("bures.training._session", "_NextEpoch.on_train_epoch_end")
 EPOCH_SAVE = ("bures.training._checkpointer", "Checkpointer.on_train_epoch_end")
 FINISH = ("bures.training._session", "Session.finish")
 REPLACE = ("bures.files", "os.replace")
@@ -177,7 +179,15 @@ def test_sigterm_from_outside_saves_and_stops(uninterrupted, tmp_path):
 
 @pytest.mark.parametrize(
     ("action", "where", "call", "saved"),
-    [("int", STEP, 5, 5), ("term", STEP, 3, 3), ("term", EPOCH_END, 1, 3), ("term", STEP, 6, 6)],
+    [
+        ("term", MADE_READY, 1, 0),
+        ("int", STEP, 5, 5),
+        ("term", STEP, 3, 3),
+        ("term", EPOCH_END, 1, 3),
+        ("term", STEP, 6, 6),
+        ("term", AFTER_SAVE, 1, 4),
+        ("term", AFTER_SAVE, 2, 6),
+    ],
 )
 def test_a_signal_in_a_step_or_an_evaluation_loses_nothing(action, where, call, saved, uninterrupted, tmp_path):
     folder = tmp_path / "run"
@@ -186,6 +196,36 @@ def test_a_signal_in_a_step_or_an_evaluation_loses_nothing(action, where, call, 
     assert child.message.startswith(f"StoppedBySignal: stopped by SIG{action.upper()} after step {saved};")
     assert checkpoint_step(folder) == saved
     assert Child(folder, "vectors", resume=True).wait() == 0
+    assert differences(uninterrupted("vectors"), folder) == []
+
+
+class SignalOnce(float):
+    """Seconds that send SIGTERM to this process while a number is compared with them, the first time."""
+
+    sent = False
+
+    def __le__(self, other):
+        if not SignalOnce.sent:
+            SignalOnce.sent = True
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().__le__(other)
+
+
+def test_a_signal_between_the_decision_to_save_and_the_stop_is_for_the_next_step(uninterrupted, tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(StoppedBySignal, match="after step 2; the state is saved"):
+        run_here(folder, "vectors", checkpoint_every=SignalOnce(1e9))
+    assert SignalOnce.sent
+    assert checkpoint_step(folder) == 2
+    run_here(folder, "vectors", resume=True)
+    assert differences(uninterrupted("vectors"), folder) == []
+
+
+def test_a_signal_in_the_last_moment_is_passed_on_behind_the_end(uninterrupted, tmp_path):
+    folder = tmp_path / "run"
+    child = Child(folder, "vectors", Trap("bures.training._session", "Session.write_status", 1, "term"))
+    assert child.wait() == -signal.SIGTERM
+    assert json.loads((folder / "manifest.json").read_text())["status"] == "finished"
     assert differences(uninterrupted("vectors"), folder) == []
 
 

@@ -117,9 +117,8 @@ class Cell:
         folder = Path(tempfile.mkdtemp(prefix="bures-"))
         try:
             options: dict[str, Any] = {"evaluation": evaluation, "accelerator": accelerator}
-            options |= {"checkpoint_every": 3600.0, "keep_samples": False}  # the folder goes away
-            with noted_warnings() as notes:
-                manifest = adapt(source, target, recipe, folder / "run", **options).manifest
+            with noted_warnings() as notes:  # the folder goes away: its manifest is all that is read
+                manifest = adapt(source, target, recipe, folder / "run", keep_files=False, **options).manifest
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         shown = manifest["recipe"]

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, check_choice
-from bures.metrics import MissingClassWarning, ckb, ckw
+from bures.arrays import Array, check_choice, full_precision
+from bures.metrics._ckw import mean_term
+from bures.metrics._problem import ConditionalProblem, conditional_problem
 from bures.selection._evidence import read_features, read_labels, read_probabilities
 from bures.selection._predictions import subset
 from bures.selection._validator import register
 
-__all__ = ["negative_ckb", "negative_ckw"]
+__all__ = ["negative_ckb", "negative_ckw", "shared_distances"]
 
 FLOOR = 1e-6  # of a soft pseudo-label
 PSEUDO_LABELS = ("soft", "hard")
+
+# The squared CKB and the problem it is of, which CKW adds its means to; NaN and None where there is none.
+Distance = tuple[float, ConditionalProblem | None]
+
+# What was computed in `shared_distances`, by the identity of the arrays and the options; None outside of it.
+_known: ContextVar[dict[tuple[object, ...], Distance] | None] = ContextVar("_known", default=None)
 
 
 @register("ckb")
@@ -67,9 +74,8 @@ def negative_ckb(
     >>> negative_ckb(xs, y, xt, p) > negative_ckb(xs, y, xt, rng.permutation(p))
     True
     """
-    return _negative(
-        ckb, source_features, source_labels, target_features, target_probabilities, pseudo_labels, eps, max_samples
-    )
+    parts = (source_features, source_labels, target_features, target_probabilities)
+    return -_distance(*parts, pseudo_labels, eps, max_samples)[0]
 
 
 @register("ckw")
@@ -111,13 +117,26 @@ def negative_ckw(
     >>> negative_ckw(xs, y, xt, np.eye(3)[y]) > negative_ckw(xs, y, xt, np.eye(3)[renamed])
     True
     """
-    return _negative(
-        ckw, source_features, source_labels, target_features, target_probabilities, pseudo_labels, eps, max_samples
-    )
+    parts = (source_features, source_labels, target_features, target_probabilities)
+    within, problem = _distance(*parts, pseudo_labels, eps, max_samples)
+    if problem is None:
+        return math.nan
+    # Classes that hard pseudo-labels lack are left out of the means without a warning: that happens often.
+    with full_precision(problem.samples[0]), torch.no_grad():
+        return -within - float(mean_term(problem))
 
 
-def _negative(
-    distance: Callable[..., Any],
+@contextmanager
+def shared_distances() -> Iterator[None]:
+    """Let both scores of the same arrays share their work while the block lasts, in which nothing may change these."""
+    token = _known.set({})
+    try:
+        yield
+    finally:
+        _known.reset(token)
+
+
+def _distance(
     source_features: Array,
     source_labels: Array,
     target_features: Array,
@@ -125,7 +144,12 @@ def _negative(
     pseudo_labels: str,
     eps: str | float,
     max_samples: int,
-) -> float:
+) -> Distance:
+    known = _known.get()
+    arrays = (source_features, source_labels, target_features, target_probabilities)
+    key = (*map(id, arrays), pseudo_labels, eps, max_samples)
+    if known is not None and key in known:
+        return known[key]
     check_choice("pseudo_labels", pseudo_labels, PSEUDO_LABELS)
     p = read_probabilities("target_probabilities", target_probabilities)
     y = read_labels("source_labels", source_labels, p.shape[1])
@@ -136,12 +160,30 @@ def _negative(
     s, t = subset(len(xs), max_samples), subset(len(xt), max_samples)
     xs, y, xt, p = xs[s], y[s], xt[t], p[t].double()
     if _one_point(torch.cat([xs, xt])):
-        return math.nan
+        return math.nan, None
     y, p = _used_classes(y, p)
     yt = p.argmax(dim=1) if pseudo_labels == "hard" else (p.clamp(min=FLOOR) / p.clamp(min=FLOOR).sum(1, keepdim=True))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MissingClassWarning)  # hard pseudo-labels rarely have all classes
-        return -float(distance(xs, y, xt, yt, eps=eps))
+    with full_precision(xs), torch.no_grad():
+        problem = conditional_problem(
+            xs,
+            y,
+            xt,
+            yt,
+            conditioning=None,
+            kernel="gaussian",
+            bandwidth="shared",
+            label_kernel="gaussian",
+            label_bandwidth="mean",
+            eps=eps,
+            method="auto",
+            sample_weight_s=None,
+            sample_weight_t=None,
+            prior=None,
+        )
+        found = float(problem.squared_distance()), problem
+    if known is not None:
+        known[key] = found
+    return found
 
 
 def _one_point(x: Tensor) -> bool:

@@ -26,7 +26,6 @@ from bures.training._run_folder import RunFolder, checksum
 from bures.training._saved_model import SavedModel, load_model
 from bures.training._session import Session
 from bures.training._setting import Setting, fingerprint_of, prepare
-from bures.training._signals import stopped_by_signals
 
 __all__ = ["Run", "adapt"]
 
@@ -69,7 +68,7 @@ def adapt(
     progress: bool = False,
     origin: Mapping[str, Any] | None = None,
     on_epoch: Callable[[Mapping[str, Any]], None] | None = None,
-    keep_samples: bool = True,
+    keep_files: bool = True,
 ) -> Run:
     """Train a network on a labelled source and an unlabelled target, and write a run folder.
 
@@ -107,8 +106,10 @@ def adapt(
     on_epoch : callable, optional
         Called with the row of the log after each epoch; it may end the run by raising `StopTraining`. On one device
         only, because the others would wait for ever.
-    keep_samples : bool, optional
-        Whether the run folder keeps features and small pictures of some samples, which a report shows.
+    keep_files : bool, optional
+        Whether the run folder keeps more than recipe and manifest. Without it no model, predictions, log, samples for a
+        report or checkpoints are written, and a run that was stopped begins anew: for grids that keep the manifest
+        alone.
 
     Returns
     -------
@@ -152,7 +153,9 @@ def adapt(
             state = _start(folder, setting, resume, origin, leads) if leads or resume else None
             if state != "finished":
                 begun = state if isinstance(state, dict) else None
-                session = Session(folder, setting, checkpoint_every, begun, progress, on_epoch, keep_samples)
+                session = Session(
+                    folder, setting, checkpoint_every, begun, progress, on_epoch, keep_files=keep_files, devices=devices
+                )
                 trainer_options = {
                     "accelerator": accelerator,
                     "devices": devices,
@@ -167,12 +170,17 @@ def adapt(
 
 def _work(session: Session, trainer_options: dict[str, Any], leads: bool) -> None:
     """Train and write what came of it; whatever ends this before its time is noted in the manifest."""
+    with session.signals:
+        _work_and_note(session, trainer_options, leads)
+
+
+def _work_and_note(session: Session, trainer_options: dict[str, Any], leads: bool) -> None:
     cause: BaseException | None
     try:
         session.fit(trainer_options)
         if leads:
-            with stopped_by_signals(session.module.n_steps):
-                session.finish()
+            session.signals.end_at_once(session.module.n_steps, saved=session.keep_files)
+            session.finish()
         return
     except (StoppedBySignal, StopTraining) as stop:
         session.note_end("stopped", stop)

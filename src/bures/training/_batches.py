@@ -95,6 +95,9 @@ class PairData(L.LightningDataModule):
         if not self._in_memory:  # worker processes read both domains, and they cannot use the device
             return
         self.source, self.target = (move_samples(domain, device) for domain in (self.source, self.target))
+        for plan, domain in zip(self.plans, (self.source, self.target), strict=True):
+            assert isinstance(domain.samples, TensorSamples)
+            plan.device = domain.samples.device
 
     @property
     def _in_memory(self) -> bool:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
-from types import FrameType
+from pathlib import Path
 from typing import Any
 
 import lightning as L
 
 from bures.training._checkpoint import save_checkpoint
-from bures.training._errors import NonFiniteLossError, StoppedBySignal, TrainingError
+from bures.training._errors import NonFiniteLossError, TrainingError
 from bures.training._memory import is_out_of_memory
 from bures.training._module import AdaptationModule
 from bures.training._recorder import EpochRecorder
 from bures.training._run_folder import RunFolder
+from bures.training._signals import SignalListener
 
 __all__ = ["Checkpointer"]
 
@@ -25,8 +25,8 @@ class Checkpointer(L.Callback):
 
     Parameters
     ----------
-    folder : RunFolder
-        Where the checkpoint goes.
+    folder : RunFolder or None
+        Where the checkpoint goes; None writes none.
     recorder : EpochRecorder
         Its rows belong to the state.
     fingerprint : dict
@@ -35,21 +35,23 @@ class Checkpointer(L.Callback):
         Seconds between checkpoints; 0 saves after every step.
     state : dict, optional
         State of a checkpoint to go on from.
+    signals : SignalListener, optional
+        Hears who asks for a stop; None is one that hears nobody.
     """
 
     def __init__(
         self,
-        folder: RunFolder,
+        folder: RunFolder | None,
         recorder: EpochRecorder,
         fingerprint: dict[str, Any],
         every: float,
         state: dict[str, Any] | None = None,
+        signals: SignalListener | None = None,
     ) -> None:
         self.folder, self.recorder, self.fingerprint, self.every = folder, recorder, fingerprint, every
         self._to_restore = state
         self._last = time.monotonic()
-        self._signal: int | None = None
-        self._handlers: dict[int, Any] = {}
+        self.signals = SignalListener() if signals is None else signals
         self.saved_step: int | None = None if state is None else state["step"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -60,15 +62,11 @@ class Checkpointer(L.Callback):
             self._to_restore = None
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Listen to signals, in place of Lightning's handlers: those talk to the other processes in mid-step."""
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._handlers[number] = signal.signal(number, self._note_signal)
-
-    def _note_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._signal is not None:  # asked twice: at once
-            raise KeyboardInterrupt
-        self._signal = number
+        """Listen to signals in place of Lightning, and stop where one came while the training was made ready."""
+        assert isinstance(pl_module, AdaptationModule)
+        self.signals.listen()
+        if self.signals.heard is not None:
+            self._save_if_due(trainer, pl_module)
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -85,38 +83,26 @@ class Checkpointer(L.Callback):
         assert isinstance(pl_module, AdaptationModule)
         self._save_if_due(trainer, pl_module, always=pl_module.steps_done >= pl_module.n_steps)
 
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        """Stop listening to signals."""
-        self._restore_handlers()
-
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Stop listening to signals."""
-        self._restore_handlers()
-
-    def _restore_handlers(self) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers.clear()
-
     def _save_if_due(self, trainer: L.Trainer, module: AdaptationModule, *, always: bool = False) -> None:
-        due = always or self._signal is not None or time.monotonic() - self._last >= self.every
-        if due and trainer.is_global_zero:
-            self._save(trainer, module)
-        if self._signal is not None and trainer.is_global_zero:
+        heard = self.signals.heard  # once: a signal that comes after this is for the next step, which saves its state
+        due = always or heard is not None or time.monotonic() - self._last >= self.every
+        if due and trainer.is_global_zero and self.folder is not None:
+            self._save(self.folder.checkpoint, trainer, module)
+        if heard is not None and trainer.is_global_zero:
             if trainer.strategy.launcher is not None:  # the others wait for this process and have nothing to save
                 trainer.strategy.launcher.kill(signal.SIGKILL)
-            raise StoppedBySignal(self._signal, module.steps_done)
+            raise self.signals.stopped(heard, module.steps_done, saved=self.folder is not None)
 
-    def _save(self, trainer: L.Trainer, module: AdaptationModule) -> None:
+    def _save(self, path: Path, trainer: L.Trainer, module: AdaptationModule) -> None:
         module.check_finite()  # a checkpoint is always one that training can go on from
         try:
-            save_checkpoint(self.folder.checkpoint, self._state(trainer, module), self.fingerprint)
+            save_checkpoint(path, self._state(trainer, module), self.fingerprint)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
             if isinstance(error, NonFiniteLossError) or is_out_of_memory(error):
                 raise
             kept = "there is none yet" if self.saved_step is None else f"that of step {self.saved_step} is intact"
             raise TrainingError(
-                f"the checkpoint of step {module.steps_done} could not be written to {self.folder.checkpoint} "
+                f"the checkpoint of step {module.steps_done} could not be written to {path} "
                 f"({error}); of earlier ones, {kept}. Make room and resume the run"
             ) from error
         self.saved_step, self._last = module.steps_done, time.monotonic()

@@ -44,7 +44,7 @@ class CheckpointError(ValueError):
 
 
 class StoppedBySignal(Exception):  # noqa: N818 - not an error
-    """Training was asked to end, saved its state and stopped.
+    """Training was asked to end, saved its state, where it keeps files, and stopped.
 
     Attributes
     ----------
@@ -52,8 +52,9 @@ class StoppedBySignal(Exception):  # noqa: N818 - not an error
         The signal.
     """
 
-    def __init__(self, number: int, step: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name} after step {step}; the state is saved")
+    def __init__(self, number: int, step: int, *, saved: bool = True) -> None:
+        state = "; the state is saved" if saved else ""
+        super().__init__(f"stopped by {signal.Signals(number).name} after step {step}{state}")
         self.number = number
 
 

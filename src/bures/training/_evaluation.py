@@ -12,6 +12,7 @@ from torch import Tensor
 from bures.data import Domain, HiddenLabels
 from bures.networks import Network
 from bures.selection import Evidence, Reliability, Validator, fit_temperature, importance_weights, make_validator
+from bures.selection._distances import shared_distances
 from bures.selection._predictions import information, row_entropies
 from bures.training._inputs import Inputs
 from bures.training._placement import move_samples
@@ -122,10 +123,13 @@ class Evaluator:
     def evaluate(self, network: Network, batchnorm: str = "training") -> Evaluation:
         """Predict all samples and score the predictions."""
         predictions = self.predict(network, batchnorm)
-        p = predictions.probabilities
-        accuracy = None if self.__hidden is None else self.__hidden.accuracy(p)
+        accuracy, classes = self.accuracy(predictions), effective_classes(predictions.probabilities)
         scores = self._scores(network, predictions, batchnorm)
-        return Evaluation(predictions, accuracy, scores[self.validators[0].name], effective_classes(p), scores)
+        return Evaluation(predictions, accuracy, scores[self.validators[0].name], classes, scores)
+
+    def accuracy(self, predictions: Predictions) -> float | None:
+        """Share of right predictions; None without labels."""
+        return None if self.__hidden is None else self.__hidden.accuracy(predictions.probabilities)
 
     def predict(self, network: Network, batchnorm: str = "training") -> Predictions:
         """Features and probabilities of all samples."""
@@ -172,7 +176,8 @@ class Evaluator:
             return {validator.name: math.nan for validator in self.validators}
         needs = tuple(need for validator in self.validators for need in validator.needs)
         evidence = self.evidence(network, predictions, batchnorm, needs)
-        return {validator.name: validator.score(evidence) for validator in self.validators}
+        with shared_distances():
+            return {validator.name: validator.score(evidence) for validator in self.validators}
 
     def temperatures(self, network: Network, predictions: Predictions, batchnorm: str) -> dict[str, float] | None:
         """Temperatures at which predictions are calibrated; None where no source samples are held out.

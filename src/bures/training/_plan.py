@@ -40,6 +40,11 @@ class SamplePlan:
     labels : integer Tensor (n,), optional
         Draw with replacement, so that the classes are equally frequent.
 
+    Attributes
+    ----------
+    device : torch.device
+        Where the numbers lie. A copy to an accelerator waits for it, so a whole pass is copied at once.
+
     Examples
     --------
     >>> from bures.training import SamplePlan
@@ -55,12 +60,13 @@ class SamplePlan:
         self.steps_per_pass = n // batch_size
         self._weights = None if labels is None else 1 / torch.bincount(labels)[labels].double()
         self._order: tuple[int, Tensor] | None = None
+        self.device = torch.device("cpu")
 
     def indices(self, step: int) -> Tensor:
         """Numbers of the samples in a step (batch_size,), steps counted from 0."""
         number, position = divmod(step, self.steps_per_pass)
-        if self._order is None or self._order[0] != number:
-            self._order = (number, self._draw(number))
+        if self._order is None or self._order[0] != number or self._order[1].device != self.device:
+            self._order = (number, self._draw(number).to(self.device))
         return self._order[1][position * self.batch_size : (position + 1) * self.batch_size]
 
     def _draw(self, number: int) -> Tensor:

@@ -29,8 +29,8 @@ class EpochRecorder(L.Callback):
     ----------
     evaluator : Evaluator
         Holds the target's labels; training reads nothing of it.
-    folder : RunFolder
-        Where the log goes.
+    folder : RunFolder or None
+        Where the log goes; None writes none.
     batchnorm : {"training", "target"}
         BatchNorm statistics at evaluation.
     source_classes : float
@@ -39,20 +39,30 @@ class EpochRecorder(L.Callback):
         Validators whose scores go into the log.
     on_epoch : callable, optional
         Called with the row of each epoch once it is written.
+    keep_best : bool, optional
+        Keep the weights of the best epoch, too.
+
+    Attributes
+    ----------
+    last : Evaluation or None
+        That of the last epoch, where this process has seen it.
     """
 
     def __init__(
         self,
         evaluator: Evaluator,
-        folder: RunFolder,
+        folder: RunFolder | None,
         batchnorm: str,
         source_classes: float,
         logged: Sequence[str] = (),
         on_epoch: Callable[[Mapping[str, Any]], None] | None = None,
+        *,
+        keep_best: bool = True,
     ) -> None:
         self.evaluator, self.folder, self.batchnorm = evaluator, folder, batchnorm
         self.source_classes = source_classes
-        self.logged, self.on_epoch = logged, on_epoch
+        self.logged, self.on_epoch, self.keep_best = logged, on_epoch, keep_best
+        self.last: Evaluation | None = None
         self.rows: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self.best: dict[str, Any] | None = None
@@ -69,7 +79,7 @@ class EpochRecorder(L.Callback):
         pl_module.check_finite()
         means, weights = pl_module.record.means(), pl_module.record.weights
         pl_module.record.reset()
-        evaluation = self.evaluator.evaluate(pl_module.network, self.batchnorm)
+        evaluation = self.last = self.evaluator.evaluate(pl_module.network, self.batchnorm)
         epoch = pl_module.steps_done // pl_module.steps_per_epoch
         row: dict[str, Any] = {"epoch": epoch, "step": pl_module.steps_done, **means}
         row |= {f"weight_{name}": weight for name, weight in weights.items()}  # those of the epoch's last step
@@ -85,7 +95,8 @@ class EpochRecorder(L.Callback):
             learnt = means["source_accuracy"] >= 0.5 and pl_module.steps_done >= SETTLED
             if learnt or pl_module.steps_done >= pl_module.n_steps:
                 self._notice_collapse(evaluation, epoch, aligned=pl_module.method.needs_target)
-            self.folder.write_log(self.rows)
+            if self.folder is not None:
+                self.folder.write_log(self.rows)
             if isinstance(trainer.logger, TensorBoardLogger):
                 numbers = {name: value for name, value in row.items() if name not in ("epoch", "step")}
                 trainer.logger.log_metrics(numbers, pl_module.steps_done)
@@ -102,8 +113,10 @@ class EpochRecorder(L.Callback):
         # An epoch without a score (NaN) is kept only as long as there is none with one.
         if self.best is not None and not math.isnan(self.best["score"]) and not evaluation.score > self.best["score"]:
             return
-        state = {name: value.detach().cpu().clone() for name, value in module.network.state_dict().items()}
-        self.best = {"epoch": epoch, "score": evaluation.score, "accuracy": evaluation.accuracy, "network": state}
+        self.best = {"epoch": epoch, "score": evaluation.score, "accuracy": evaluation.accuracy}
+        if self.keep_best:
+            state = module.network.state_dict()
+            self.best["network"] = {name: value.detach().cpu().clone() for name, value in state.items()}
 
     def _notice_collapse(self, evaluation: Evaluation, epoch: int, *, aligned: bool) -> None:
         if self.notes or evaluation.effective_classes - 1 >= COLLAPSED * (self.source_classes - 1):

@@ -11,11 +11,12 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 
+from bures.networks import Network
 from bures.networks._batchnorm import adaptable_layers
 from bures.provenance import hardware
 from bures.training._checkpointer import Checkpointer, restore
 from bures.training._errors import NonFiniteLossError, TrainingError
-from bures.training._evaluation import effective_number
+from bures.training._evaluation import Evaluation, effective_number
 from bures.training._kept import keep, start_network, write_kept
 from bures.training._module import AdaptationModule
 from bures.training._progress import RichProgress
@@ -23,6 +24,7 @@ from bures.training._recorder import EpochRecorder
 from bures.training._run_folder import RunFolder
 from bures.training._saved_model import save_model
 from bures.training._setting import Setting
+from bures.training._signals import SignalListener
 
 __all__ = ["Session"]
 
@@ -38,17 +40,37 @@ class Session:
         state: dict[str, Any] | None,
         progress: bool,
         on_epoch: Callable[[Mapping[str, Any]], None] | None = None,
-        keep_samples: bool = True,
+        *,
+        keep_files: bool = True,
+        devices: int = 1,
     ) -> None:
-        self.folder, self.setting, self.state, self.keep_samples = folder, setting, state, keep_samples
+        self.folder, self.setting, self.state, self.keep_files = folder, setting, state, keep_files
         n_steps = setting.recipe.epochs * setting.data.steps_per_epoch
         self.module = AdaptationModule(
-            setting.network, setting.method, setting.inputs, setting.recipe, setting.data.steps_per_epoch, n_steps
+            setting.network,
+            setting.method,
+            setting.inputs,
+            setting.recipe,
+            setting.data.steps_per_epoch,
+            n_steps,
+            # Backward under mixed precision is the trainer's business, and between devices it is DDP's.
+            direct=devices == 1 and setting.recipe.precision in ("32-true", "64-true"),
         )
         source_classes = effective_number(setting.source.counts().double() / len(setting.source))
         logged = setting.recipe.logged_validators
-        self.recorder = EpochRecorder(setting.evaluator, folder, setting.batchnorm, source_classes, logged, on_epoch)
-        self.checkpointer = Checkpointer(folder, self.recorder, setting.fingerprint, every, state)
+        self.recorder = EpochRecorder(
+            setting.evaluator,
+            folder if keep_files else None,
+            setting.batchnorm,
+            source_classes,
+            logged,
+            on_epoch,
+            keep_best=keep_files or setting.evaluator.validation is not None,
+        )
+        self.signals = SignalListener()
+        self.checkpointer = Checkpointer(
+            folder if keep_files else None, self.recorder, setting.fingerprint, every, state, self.signals
+        )
         self.console = Console(stderr=True)
         self.progress = progress and self.console.is_terminal
         self.device = torch.device("cpu")
@@ -75,9 +97,10 @@ class Session:
             max_epochs=self.setting.recipe.epochs - first // length,
             precision=self.setting.recipe.precision,  # type: ignore[arg-type]
             # A method that makes its own steps clips by itself: Lightning would refuse.
-            gradient_clip_val=None if self.setting.method.owns_training else self.setting.recipe.gradient_clip,
+            gradient_clip_val=self.setting.recipe.gradient_clip if self.module.automatic_optimization else None,
             callbacks=callbacks,
-            logger=TensorBoardLogger(self.folder.path, name="tensorboard", version="", purge_step=first),
+            logger=self.keep_files
+            and TensorBoardLogger(self.folder.path, name="tensorboard", version="", purge_step=first),
             reload_dataloaders_every_n_epochs=1,
             use_distributed_sampler=False,
             enable_checkpointing=False,
@@ -102,26 +125,27 @@ class Session:
         """Evaluate the last network, and write what came of the run."""
         setting, network = self.setting, self.module.network.to(self.device)  # Lightning has moved it to the host
         evaluator, last = setting.evaluator, setting.batchnorm
-        policies = ("training", "target") if adaptable_layers(network) else ("training",)
-        evaluations = {policy: evaluator.evaluate(network, policy) for policy in policies}
-        final = evaluations.get(last, evaluations["training"])
-        folder, names = self.folder, setting.source.class_names
-        save_model(folder.model, evaluator.adapted(network, last), setting.spec, names)
-        folder.write_predictions(evaluator.domain, final.predictions.probabilities)
-        if (confusion := evaluator.confusion(final.predictions)) is not None:
-            folder.write_confusion(confusion, names)
+        # The network is that of the last epoch, which was evaluated then, unless another process did so.
+        final = self.recorder.last or evaluator.evaluate(network, last)
+        accuracies = {"training": final.accuracy}
+        if adaptable_layers(network):
+            other = {"training": "target", "target": "training"}[last]
+            both = {last: final.accuracy, other: evaluator.accuracy(evaluator.predict(network, other))}
+            accuracies = {policy: both[policy] for policy in ("training", "target")}
+        if self.keep_files:
+            self._write_files(network, final)
         calibration = evaluator.reliability(final.predictions)
         temperature = evaluator.temperatures(network, final.predictions, last)
-        if self.keep_samples:
-            start = start_network(setting.spec, setting.recipe).to(self.device)
-            write_kept(folder.samples, keep(setting.source, evaluator, final, network, start, last))
         best = self.recorder.best
         assert best is not None
-        network.load_state_dict(best["network"])
-        save_model(folder.best_model, evaluator.adapted(network, last), setting.spec, names)
         chosen = {name: value for name, value in best.items() if name != "network"}
-        if temperature is not None:
-            chosen["temperature"] = evaluator.temperatures(network, evaluator.predict(network, last), last)
+        if "network" in best:
+            network.load_state_dict(best["network"])
+            if self.keep_files:
+                names = setting.source.class_names
+                save_model(self.folder.best_model, evaluator.adapted(network, last), setting.spec, names)
+            if temperature is not None:
+                chosen["temperature"] = evaluator.temperatures(network, evaluator.predict(network, last), last)
         outcome = {
             "accuracy": final.accuracy,
             "validator": setting.recipe.select,
@@ -129,13 +153,25 @@ class Session:
             "scores": {name: final.scores[name] for name in setting.recipe.logged_validators},
             "effective_classes": final.effective_classes,
             "batchnorm": last,
-            "accuracy_by_batchnorm": {policy: part.accuracy for policy, part in evaluations.items()},
+            "accuracy_by_batchnorm": accuracies,
             "best": chosen,
             "temperature": temperature,
             "calibration": None if calibration is None else calibration.to_dict(),
             "seconds": self.recorder.rows[-1]["seconds"],
         }
+        self.signals.wait_for_the_end()
         self.write_status("finished", None, outcome)
+
+    def _write_files(self, network: Network, final: Evaluation) -> None:
+        """Write the network and what it makes of the samples."""
+        setting, folder, last = self.setting, self.folder, self.setting.batchnorm
+        evaluator, names = setting.evaluator, setting.source.class_names
+        save_model(folder.model, evaluator.adapted(network, last), setting.spec, names)
+        folder.write_predictions(evaluator.domain, final.predictions.probabilities)
+        if (confusion := evaluator.confusion(final.predictions)) is not None:
+            folder.write_confusion(confusion, names)
+        start = start_network(setting.spec, setting.recipe).to(self.device)
+        write_kept(folder.samples, keep(setting.source, evaluator, final, network, start, last))
 
     def note_end(self, status: str, reason: Exception) -> None:
         """Bring the manifest up to date where that is possible: on a full disk it is not, and the reason matters."""

@@ -1,35 +1,75 @@
-"""Signals that ask for an end while the outcome of a training is written."""
+"""Signals that ask a training to end: heard from before its first step until its outcome is written."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import Any
 
 from bures.training._errors import StoppedBySignal
 
-__all__ = ["stopped_by_signals"]
+__all__ = ["SignalListener"]
 
 
-@contextmanager
-def stopped_by_signals(step: int) -> Iterator[None]:
-    """Let SIGTERM and SIGINT end the block by `StoppedBySignal`; the state after ``step`` steps is saved already."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may listen
-        yield
-        return
+class SignalListener:
+    """Notes SIGTERM and SIGINT while there is a state to be saved first; when told to, lets them end the work at once.
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        for each in before:  # asked once is enough: another would cut the clean-up short
-            signal.signal(each, signal.SIG_IGN)
-        raise StoppedBySignal(number, step)
+    A context manager. Outside of the main thread, which alone may listen, it hears nothing.
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    Attributes
+    ----------
+    heard : int or None
+        The signal that was noted. It may come between any two lines, so a decision looks at it once.
+    """
+
+    def __init__(self) -> None:
+        self.heard: int | None = None
+        self._before: dict[int, Any] = {}
+        self._at_once: tuple[int, bool] | None = None
+        self._over = False
+
+    def __enter__(self) -> SignalListener:
+        self.listen()
+        return self
+
+    def listen(self) -> None:
+        """Listen, in place of whoever does: Lightning's handlers talk to other processes in the middle of a step."""
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                before = signal.signal(number, self._hear)
+                self._before.setdefault(number, before)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self._over:  # asked once is enough: another would cut the clean-up short
+            return
+        if self._at_once is not None:
+            step, saved = self._at_once
+            raise self.stopped(number, step, saved=saved)
+        if self.heard is not None:  # asked twice: at once
+            raise KeyboardInterrupt
+        self.heard = number
+
+    def end_at_once(self, step: int, *, saved: bool) -> None:
+        """From now on end the work by `StoppedBySignal`, also for a signal that was noted; ``step`` steps are done."""
+        self._at_once = (step, saved)
+        if self.heard is not None:
+            self._hear(self.heard, None)
+
+    def wait_for_the_end(self) -> None:
+        """Note signals again: so little is left to do that it is done first, and the signal passed on behind it."""
+        self._at_once = None
+
+    def stopped(self, number: int, step: int, *, saved: bool) -> StoppedBySignal:
+        """What is raised for a signal; others are not heard any more."""
+        self._over = True
+        return StoppedBySignal(number, step, saved=saved)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+        ended_otherwise = kind is None or (issubclass(kind, Exception) and not issubclass(kind, StoppedBySignal))
+        if self.heard is not None and ended_otherwise:
+            signal.raise_signal(self.heard)  # nobody has acted on it
