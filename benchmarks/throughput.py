@@ -4,7 +4,8 @@
     python -m benchmarks.throughput --network lenet                   # a small network instead
     python -m benchmarks.throughput --device cuda --data-root DIR     # ResNet-50 on Office10's photographs
 
-Three trainings of the same network in the same precision, with images that lie in memory:
+Three trainings of the same network in the same precision, with images that lie in memory and BatchNorm of the backbone
+at its own statistics. On a GPU the library compiles the backbone, unless ``--eager`` is given.
 
 ``ckb``      the library's loop (Lightning, with random windows made for a whole batch), both domains, CKB between them
 ``without``  the same loop and the same images, without the alignment term (method `entropy`)
@@ -66,15 +67,16 @@ class Setting:
     workers: int
     warm_up: int
     steps: int
+    compiled: bool
 
     @property
     def recipe(self) -> Recipe:
-        """Windows at random and plain SGD; one epoch is one round."""
+        """Windows at random, plain SGD, BatchNorm of the backbone as it is fine-tuned; one epoch is one round."""
         image_size, stored_size = SIDES.get(self.network, (224, 256))
         return Recipe(
             network=self.network, batch_size=self.batch_size, precision=self.precision, augment="crop",
             image_size=image_size, stored_size=stored_size, optimiser="sgd", lr=1e-3, epochs=1,
-            epoch=self.warm_up + self.steps,
+            epoch=self.warm_up + self.steps, backbone_batchnorm="frozen", compile=self.compiled,
         )  # fmt: skip
 
     def build(self, recipe: Recipe) -> tuple[Network, Inputs]:
@@ -232,6 +234,7 @@ def measure(setting: Setting, rounds: int) -> dict[str, Any]:
         "image_size": setting.recipe.image_size,
         "images": f"{setting.source.name} and {setting.target.name}",
         "workers": setting.workers,
+        "compiled": setting.compiled,
         "steps": setting.steps,
         "rounds": rounds,
         "images_per_second": medians,
@@ -263,6 +266,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=["32-true", "bf16-mixed"], help="default: bf16-mixed on a GPU")
     parser.add_argument("--data-root", type=Path, help="folder with office10; noise without it")
     parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="processes of the plain loop")
+    parser.add_argument("--eager", action="store_true", help="do not compile the library's backbone on a GPU")
     parser.add_argument("--warm-up", type=int, default=15, help="steps of a round that are not timed")
     parser.add_argument("--steps", type=int, default=100, help="steps of a round that are")
     parser.add_argument("--rounds", type=int, default=5)
@@ -276,7 +280,7 @@ def main() -> None:
     source, target = domains(arguments.data_root, arguments.network, 16 * arguments.batch_size)
     setting = Setting(
         source, target, arguments.network, arguments.batch_size, precision, device, arguments.workers,
-        arguments.warm_up, arguments.steps,
+        arguments.warm_up, arguments.steps, device.type == "cuda" and not arguments.eager,
     )  # fmt: skip
     row = measure(setting, arguments.rounds)
     for name, rate in row["images_per_second"].items():
@@ -291,6 +295,7 @@ def main() -> None:
             words += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
     words += ["--workers", str(arguments.workers), *(["--data-root", "DIR"] if arguments.data_root else [])]
     words += ["--precision", arguments.precision] if arguments.precision else []
+    words += ["--eager"] if arguments.eager else []
     manifest = {
         "command": shlex.join(words),
         "versions": versions(),

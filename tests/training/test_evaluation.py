@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from small_runs import pictures, vectors
 
 from bures.data import TensorSamples
+from bures.selection import make_validator
 from bures.training import Evaluator, Recipe, assemble, effective_classes, information, predict_samples
 from bures.training._prediction import batches, with_target_statistics
 
@@ -102,3 +103,35 @@ def test_a_network_without_batchnorm_is_evaluated_as_it_is():
     network, inputs = network_for(domain, head="linear")
     evaluator = Evaluator(domain.hide_labels()[0], None, domain.hide_labels()[0], inputs)
     assert evaluator.adapted(network, "target") is network
+
+
+@pytest.mark.parametrize("validators", [("im",), ("ckw", "dev")])
+def test_a_fixed_backbone_is_passed_once_and_nothing_else_changes(validators, monkeypatch):
+    source, target = pictures(24, seed=1), pictures(24, seed=2)
+    held = pictures(12, seed=3)
+    network, inputs = network_for(source, network="lenet", norm="group")
+    masked, hidden = target.hide_labels()
+    made = [make_validator(name) for name in validators]
+    evaluator = Evaluator(masked, hidden, masked, inputs, validators=made, source=source, validation=held)
+    passes = []
+    network.backbone.register_forward_hook(lambda layer, inputs, output: passes.append(len(output)))
+    found = evaluator.evaluate(network, "target")
+    assert sum(passes) == (24 if validators == ("im",) else 24 + 24 + 12)
+    with monkeypatch.context() as patch:
+        patch.setattr("bures.training._evaluation.is_backbone_fixed", lambda network: False)
+        passes.clear()
+        expected = evaluator.evaluate(network, "target")
+        assert sum(passes) > 24
+    torch.testing.assert_close(tuple(found.predictions), tuple(expected.predictions))
+    assert found.accuracy == expected.accuracy
+    assert found.scores == pytest.approx(expected.scores, rel=1e-4)
+    torch.testing.assert_close(tuple(evaluator.predict(network, "target")), tuple(expected.predictions))
+
+
+def test_rows_of_a_backbone_that_are_not_finite_are_left_to_the_training():
+    target = pictures(24, seed=2)
+    network, inputs = network_for(target, network="lenet", norm="none")
+    with torch.no_grad():
+        next(network.backbone.parameters()).fill_(math.nan)
+    found = Evaluator(target.hide_labels()[0], None, target.hide_labels()[0], inputs).evaluate(network, "target")
+    assert math.isnan(found.score)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, features
 
-from bures.data import ImageFiles
+from bures.data import ImageFiles, TensorSamples
 from bures.data._samples import Samples, resize_images
 
 __all__ = ["COLUMNS", "encode_sheet", "picture_sheet", "read_sheet"]
@@ -28,7 +28,8 @@ def picture_sheet(samples: Samples) -> tuple[bytes | None, int]:
     if isinstance(samples, ImageFiles):  # decoded to the size that is kept, not to that of training
         small = ImageFiles(samples.paths, side).in_memory().tensor
     else:
-        small = resize_images(samples.take(torch.arange(len(samples))).cpu(), side)
+        whole = samples.tensor if isinstance(samples, TensorSamples) else samples.take(torch.arange(len(samples)))
+        small = resize_images(whole, side).cpu()
     colours = 3 if small.shape[1] >= 3 else 1
     images = small[:, :colours].permute(0, 2, 3, 1).numpy()
     return encode_sheet(images, None if side <= LOSSLESS else 80), side

@@ -15,13 +15,20 @@ from bures.data import TensorSamples
 from bures.data._decoding import Progress
 from bures.data._samples import Samples
 from bures.networks import Network, adapt_batchnorm
-from bures.networks._batchnorm import adaptable_layers
+from bures.networks._batchnorm import adaptable_layers, follows_batches
 from bures.networks._checks import check_count
 from bures.networks._modes import evaluation_mode
 from bures.training._inputs import Inputs
 from bures.training._loading import end_with_parent
 
-__all__ = ["Predictions", "can_adapt_batchnorm", "predict_samples", "with_target_statistics"]
+__all__ = [
+    "Predictions",
+    "backbone_rows",
+    "can_adapt_batchnorm",
+    "is_backbone_fixed",
+    "predict_samples",
+    "with_target_statistics",
+]
 
 BATCH = 512  # samples at once at most
 NUMBERS = 2**24  # of a batch at most: 111 photographs of 224 pixels, whose first images take half a gigabyte
@@ -77,6 +84,22 @@ def predict_samples(
                 progress(done, len(samples))
     features, probabilities = zip(*parts, strict=True)
     return Predictions(torch.cat(features).cpu(), torch.cat(probabilities).cpu())
+
+
+def is_backbone_fixed(network: Network) -> bool:
+    """Whether the backbone has layers, and gives the same for a sample whatever the statistics of its domain."""
+    parameters = list(network.backbone.parameters())
+    return bool(parameters) and parameters[0].dtype == torch.float32 and not follows_batches(network.backbone)
+
+
+@torch.no_grad()
+def backbone_rows(
+    network: Network, samples: Samples, inputs: Inputs, *, batch_size: int | None = None, n_workers: int = 0
+) -> Tensor:
+    """What the backbone makes of all samples, (n, p), on its device and in evaluation mode."""
+    with evaluation_mode(network):
+        stream = batches(samples, _device(network), batch_size, n_workers)
+        return torch.cat([network.backbone(inputs.evaluation(x).to(_dtype(network))).float() for x in stream])
 
 
 def can_adapt_batchnorm(network: nn.Module) -> bool:
