@@ -67,7 +67,7 @@ class Setting:
     workers: int
     warm_up: int
     steps: int
-    compiled: bool
+    compiled: bool = False
 
     @property
     def recipe(self) -> Recipe:

@@ -11,7 +11,7 @@ from typing import Any
 from bures.files import read_yaml
 from bures.methods import method_options
 from bures.training import Recipe
-from bures.training._recipe import _number
+from bures.training._recipe_values import as_number
 
 __all__ = ["SearchSpace", "load_space"]
 
@@ -156,7 +156,7 @@ def _read(name: str, value: Any, recipe: Recipe) -> _Range | _Choices:
         choices = value["choices"]
         if not isinstance(choices, (list, tuple)) or not choices:
             raise ValueError(f"search space: {name} has the choices {choices!r}; accepted is a list of values")
-        values = tuple(_number(choice) for choice in choices)
+        values = tuple(as_number(choice) for choice in choices)
         if not all(choice is None or isinstance(choice, (bool, int, float, str)) for choice in values):
             raise ValueError(f"search space: {name} has the choices {choices!r}; accepted are numbers, names and null")
         return _Choices(values)
@@ -166,7 +166,7 @@ def _read(name: str, value: Any, recipe: Recipe) -> _Range | _Choices:
 
 
 def _read_range(name: str, value: Mapping[str, Any], recipe: Recipe) -> _Range:
-    numbers = {key: _number(value[key]) for key in ("low", "high", "step") if value.get(key) is not None}
+    numbers = {key: as_number(value[key]) for key in ("low", "high", "step") if value.get(key) is not None}
     for key, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
             raise ValueError(f"search space: {key}={number!r} of {name} is no number; accepted is {FORMS}")

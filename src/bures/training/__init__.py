@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from bures.training._prediction import predict_samples as predict_samples
     from bures.training._queue import FeatureQueue as FeatureQueue
     from bures.training._recipe import Recipe as Recipe
-    from bures.training._recipe import load_recipe as load_recipe
-    from bures.training._recipe import recipe_names as recipe_names
+    from bures.training._recipe_files import load_recipe as load_recipe
+    from bures.training._recipe_files import recipe_names as recipe_names
     from bures.training._record import StepRecord as StepRecord
     from bures.training._refresh import refresh_samples as refresh_samples
     from bures.training._run_folder import RunFolder as RunFolder
@@ -80,8 +80,8 @@ _HOMES = {
     "Predictions": "bures.training._prediction",
     "predict_samples": "bures.training._prediction",
     "Recipe": "bures.training._recipe",
-    "load_recipe": "bures.training._recipe",
-    "recipe_names": "bures.training._recipe",
+    "load_recipe": "bures.training._recipe_files",
+    "recipe_names": "bures.training._recipe_files",
     "NonFiniteLossError": "bures.training._errors",
     "FeatureQueue": "bures.training._queue",
     "StepRecord": "bures.training._record",

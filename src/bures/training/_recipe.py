@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from bures.files import read_yaml, write_text
+from bures.files import write_text
 from bures.methods import Method, make_method, method_names, method_options
 from bures.selection import DEFAULT_VALIDATOR, Validator, make_validator, validator_names
 from bures.training._augment import AUGMENTATIONS
+from bures.training._recipe_values import as_number, read_epoch, read_field, read_names
 from bures.training._sizes import network_for, stored_side
 
-__all__ = ["Recipe", "load_recipe", "recipe_names"]
+__all__ = ["Recipe"]
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "augment": tuple(AUGMENTATIONS),
@@ -174,16 +173,16 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
-            object.__setattr__(self, name, _read(name, getattr(self, name), kind))
+            object.__setattr__(self, name, read_field(name, getattr(self, name), kind))
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown; accepted are {', '.join(choices)}")
         if self.epoch not in EPOCHS:
-            object.__setattr__(self, "epoch", _read_epoch(self.epoch))
+            object.__setattr__(self, "epoch", read_epoch(self.epoch))
         if not isinstance(self.options, Mapping):
             raise ValueError(f"options={self.options!r} is no mapping; accepted are names and values")
-        object.__setattr__(self, "options", {key: _number(value) for key, value in self.options.items()})
-        object.__setattr__(self, "validators", _read_names("validators", self.validators))
+        object.__setattr__(self, "options", {key: as_number(value) for key, value in self.options.items()})
+        object.__setattr__(self, "validators", read_names("validators", self.validators))
         self._check_ranges()
         self._check_options()
         self._check_validators()
@@ -304,113 +303,3 @@ class Recipe:
 
 
 _KINDS: dict[str, str] = {item.name: str(item.type) for item in fields(Recipe) if item.name not in PARTICULAR}
-
-
-def recipe_names() -> list[str]:
-    """Names of the recipes that come with the library.
-
-    Examples
-    --------
-    >>> from bures.training import recipe_names
-    >>> {"paper-text", "paper-code"} <= set(recipe_names())
-    True
-    """
-    return sorted(item.name.removesuffix(".yaml") for item in _recipe_folder().iterdir() if item.name.endswith(".yaml"))
-
-
-def load_recipe(name: str | Path) -> Recipe:
-    """Read a recipe by its name or from a YAML file.
-
-    Parameters
-    ----------
-    name : str or path
-        One of `recipe_names`, or a file that ends in ``.yaml`` or ``.yml``.
-
-    Examples
-    --------
-    >>> from bures.training import load_recipe
-    >>> load_recipe("paper-code").options["entropy"]
-    0.05
-    """
-    text = str(name)
-    if not text.endswith((".yaml", ".yml")):
-        if text not in recipe_names():
-            raise ValueError(
-                f"recipe={text!r} is unknown; accepted are {', '.join(recipe_names())} and files that end in .yaml"
-            )
-        return _parse(text, (_recipe_folder() / f"{text}.yaml").read_text(encoding="utf-8"))
-    path = Path(text)
-    if not path.is_file():
-        raise FileNotFoundError(f"recipe={text!r} is not a file")
-    try:
-        return _parse(text, path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{text} is no text in UTF-8: {error}") from error
-
-
-def _recipe_folder() -> Any:
-    return files("bures.training") / "recipes"
-
-
-def _parse(name: str, text: str) -> Recipe:
-    content = read_yaml(text, name)
-    if content is None:
-        content = {}
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise ValueError(f"{name} holds a {type(content).__name__}; accepted are fields with their values")
-    known = {item.name for item in fields(Recipe)}
-    if unknown := sorted(set(content) - known):
-        raise ValueError(f"{name}: a recipe has no field {unknown[0]!r}; accepted are {', '.join(sorted(known))}")
-    try:
-        return Recipe(**content)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
-def _read(name: str, value: Any, kind: str) -> Any:
-    """A field as its type asks; numbers may come as text, for YAML takes 1e-3 as such."""
-    accepted = kind.replace("str", "text").replace("bool", "true or false").replace(" | None", ", or nothing")
-    if value is None and "None" in kind:
-        return None
-    if kind.startswith("bool"):
-        if not isinstance(value, bool):
-            raise ValueError(f"{name}={value!r} is no truth value; accepted is {accepted}")
-        return value
-    if kind.startswith("str"):
-        if not isinstance(value, str):
-            raise ValueError(f"{name}={value!r} is no text; accepted is {accepted}")
-        return value
-    number = _number(value)
-    if isinstance(number, bool) or not isinstance(number, (int, float)) or abs(number) > sys.float_info.max:
-        raise ValueError(f"{name}={value!r} is no number; accepted is {accepted}")
-    if kind.startswith("int"):
-        if number != number or number != int(number):
-            raise ValueError(f"{name}={value!r} is not whole; accepted is {accepted}")
-        return int(number)
-    return float(number)
-
-
-def _read_epoch(value: Any) -> int:
-    number = _number(value)
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise ValueError(f"epoch={value!r} is unknown; accepted are 'shorter', 'longer' and a number of steps")
-    return number
-
-
-def _read_names(name: str, value: Any) -> tuple[str, ...]:
-    names = (value,) if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)) or not all(isinstance(item, str) for item in names):
-        raise ValueError(f"{name}={value!r} is no list of names; accepted is for example [im, snd]")
-    return tuple(dict.fromkeys(names))
-
-
-def _number(value: Any) -> Any:
-    """A number given as text, as a number; anything else as it is."""
-    if not isinstance(value, str):
-        return value
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value

@@ -1,0 +1,74 @@
+"""Recipes from files, and those that come with the library."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from bures.files import read_yaml
+from bures.training._recipe import Recipe
+
+__all__ = ["load_recipe", "recipe_names"]
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that come with the library.
+
+    Examples
+    --------
+    >>> from bures.training import recipe_names
+    >>> {"paper-text", "paper-code"} <= set(recipe_names())
+    True
+    """
+    return sorted(item.name.removesuffix(".yaml") for item in _recipe_folder().iterdir() if item.name.endswith(".yaml"))
+
+
+def load_recipe(name: str | Path) -> Recipe:
+    """Read a recipe by its name or from a YAML file.
+
+    Parameters
+    ----------
+    name : str or path
+        One of `recipe_names`, or a file that ends in ``.yaml`` or ``.yml``.
+
+    Examples
+    --------
+    >>> from bures.training import load_recipe
+    >>> load_recipe("paper-code").options["entropy"]
+    0.05
+    """
+    text = str(name)
+    if not text.endswith((".yaml", ".yml")):
+        if text not in recipe_names():
+            raise ValueError(
+                f"recipe={text!r} is unknown; accepted are {', '.join(recipe_names())} and files that end in .yaml"
+            )
+        return _parse(text, (_recipe_folder() / f"{text}.yaml").read_text(encoding="utf-8"))
+    path = Path(text)
+    if not path.is_file():
+        raise FileNotFoundError(f"recipe={text!r} is not a file")
+    try:
+        return _parse(text, path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{text} is no text in UTF-8: {error}") from error
+
+
+def _recipe_folder() -> Any:
+    return files("bures.training") / "recipes"
+
+
+def _parse(name: str, text: str) -> Recipe:
+    content = read_yaml(text, name)
+    if content is None:
+        content = {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise ValueError(f"{name} holds a {type(content).__name__}; accepted are fields with their values")
+    known = {item.name for item in fields(Recipe)}
+    if unknown := sorted(set(content) - known):
+        raise ValueError(f"{name}: a recipe has no field {unknown[0]!r}; accepted are {', '.join(sorted(known))}")
+    try:
+        return Recipe(**content)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from error
