@@ -19,16 +19,23 @@ float32 matrices do not resolve, end between zero and one.
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["polar_factor"]
+from bures.half_products import add_product, add_small_product, gram_of_halves, has_half_products, split
+from bures.triangular import invert_lower_, lower_gram, multiply_by_transposed_lower
+
+__all__ = ["polar_factor", "rounded_polar_factor"]
 
 LOWER_END = 1e-8  # singular values from here up, relative to the largest, are brought to one
 CONVERGED = 1e-9
+CONVERGED_IN_HALVES = 1e-5
 RATIONAL_FROM = 1536  # smaller sides; below, decompositions keep a GPU waiting
+HALVES_FROM = 1024
+RATIONAL_HALVES_FROM = 1024
 
 
 class _Rational(NamedTuple):
@@ -49,35 +56,76 @@ def _optimal_rational(lower: float) -> _Rational:
     return _Rational(a, b, c, lower * (a + b * square) / (1 + c * square))
 
 
-def _optimal_scalings(lower: float) -> tuple[float, ...]:
+def _optimal_scalings(lower: float, converged: float = CONVERGED, enough: float = 1.0) -> list[float]:
+    """The scalings that bring a lower end to one, or as far as is enough."""
     scalings = []
-    while 1 - lower > CONVERGED:
-        rho = math.sqrt(3 / (1 + lower + lower**2))
-        lower = rho * lower * (3 - (rho * lower) ** 2) / 2
-        scalings.append(rho)
-    return tuple(scalings)
+    while 1 - lower > converged and lower < enough:
+        scalings.append(math.sqrt(3 / (1 + lower + lower**2)))
+        lower = _raised(lower, scalings[-1])
+    return scalings
+
+
+def _raised(lower: float, rho: float) -> float:
+    return rho * lower * (3 - (rho * lower) ** 2) / 2
 
 
 RATIONAL = _optimal_rational(LOWER_END)
 SCALINGS = _optimal_scalings(LOWER_END)
 SCALINGS_AFTER_RATIONAL = _optimal_scalings(RATIONAL.lower)
+FIRST_SCALINGS = _optimal_scalings(LOWER_END, enough=RATIONAL.lower)
+LAST_SCALINGS = _optimal_scalings(reduce(_raised, FIRST_SCALINGS, LOWER_END), converged=CONVERGED_IN_HALVES)
+LAST_SCALINGS_AFTER_RATIONAL = _optimal_scalings(RATIONAL.lower, converged=CONVERGED_IN_HALVES)
 
 
 def polar_factor(matrix: Tensor) -> Tensor:
     """The factor U V^T of a matrix (..., m, n) = U S V^T, in its dtype; computed in float64."""
     wide = matrix.shape[-2] < matrix.shape[-1]
     x = (matrix.mT if wide else matrix).double()
-    gram = x.mT @ x
-    # The largest singular value is at most the fourth root of the sum of all fourth powers.
-    bound = torch.linalg.matrix_norm(gram, keepdim=True).sqrt() * (1 + LOWER_END)
-    x = torch.where(bound > 0, x / bound, 0.0)
+    x = x / _bound(torch.linalg.matrix_norm(x.mT @ x, keepdim=True))
     scalings = SCALINGS
     if x.shape[-1] >= RATIONAL_FROM:
         x, scalings = _rational_step(x), SCALINGS_AFTER_RATIONAL
     for rho in scalings:
-        x = _add_product(x, x.mT @ x, 1.5 * rho, -0.5 * rho**3)
+        x = _step(x, rho)
     x = x.to(matrix.dtype)
     return x.mT if wide else x
+
+
+def rounded_polar_factor(matrix: Tensor) -> Tensor:
+    """The same for a float64 matrix (m, n), which is overwritten, to five digits and in float32."""
+    if matrix.shape[0] < matrix.shape[1]:
+        return rounded_polar_factor(matrix.T).T
+    if matrix.shape[1] < HALVES_FROM or not has_half_products(matrix):
+        return polar_factor(matrix).float()
+    return _in_halves(matrix, rational=matrix.shape[1] >= RATIONAL_HALVES_FROM)
+
+
+def _in_halves(x: Tensor, *, rational: bool) -> Tensor:
+    gram = lower_gram(x)
+    square = 2 * gram.tril(-1).square().sum() + gram.diagonal().square().sum()
+    bound = _bound(square.sqrt())
+    x.div_(bound)
+    if rational:
+        y, scalings = _rational_step_in_halves(x, gram.div_(bound).div_(bound)), LAST_SCALINGS_AFTER_RATIONAL
+    else:
+        del gram
+        for rho in FIRST_SCALINGS:
+            x = _step(x, rho)
+        y, scalings = x.float(), LAST_SCALINGS
+    for rho in scalings[:-3]:
+        halves = split(y)
+        y = add_product(y, halves, split(gram_of_halves(halves)), beta=1.5 * rho, alpha=-0.5 * rho**3)
+    for k, rho in enumerate(scalings[-3:]):
+        halves = split(y)
+        change = gram_of_halves(halves, quick=k < 2).mul_(-0.5 * rho**3)
+        change.diagonal().add_(1.5 * rho - 1)
+        y = add_small_product(y, halves, change)
+    return y
+
+
+def _bound(norm_of_gram: Tensor) -> Tensor:
+    """A bound of the largest singular value, at most the fourth root of the sum of all fourth powers; 1 for zero."""
+    return torch.where(norm_of_gram > 0, norm_of_gram.sqrt() * (1 + LOWER_END), 1.0)
 
 
 def _rational_step(x: Tensor) -> Tensor:
@@ -90,8 +138,24 @@ def _rational_step(x: Tensor) -> Tensor:
     return torch.cholesky_solve(x.mT, lower).mT.mul(a - b / c).add(x, alpha=b / c)
 
 
-def _add_product(x: Tensor, gram: Tensor, beta: float, alpha: float) -> Tensor:
-    """The sum beta X + alpha X G, in one operation where there is one."""
+def _rational_step_in_halves(x: Tensor, gram: Tensor) -> Tensor:
+    """The same, rounded to float32.
+
+    With the Cholesky factor L of the inverted matrix and Q = sqrt(c) X L^-T, both Q and L^-1 are of norm one, and their
+    product, times a / sqrt(c), about 2, may be rounded: singular values are large after it.
+    """
+    a, b, c, _ = RATIONAL
+    gram.mul_(c).diagonal().add_(1)
+    lower = torch.linalg.cholesky_ex(gram)[0]
+    del gram
+    inverse = invert_lower_(lower)
+    q = split(multiply_by_transposed_lower(x, inverse).mul_(math.sqrt(c)).float())
+    return add_product(x.float(), q, split(inverse.float()), beta=b / c, alpha=(a - b / c) / math.sqrt(c))
+
+
+def _step(x: Tensor, rho: float) -> Tensor:
+    """The polynomial step, its sum in one operation where there is one."""
+    beta, alpha, gram = 1.5 * rho, -0.5 * rho**3, x.mT @ x
     if x.ndim == 2:
         return torch.addmm(x, x, gram, beta=beta, alpha=alpha)
     return torch.baddbmm(x, x, gram, beta=beta, alpha=alpha) if x.ndim == 3 else beta * x + alpha * (x @ gram)
