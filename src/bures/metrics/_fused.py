@@ -14,17 +14,21 @@ constants. A second derivative goes back to the general path, which is also the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bures.arrays import checks_values, is_transformed
+from bures.deflation import GRAM_RESOLUTION, TINY, converging
 from bures.exact_distances import smallest_square
 from bures.factors import Factor
 from bures.kernels import Bandwidth, Kernel
+from bures.metrics._fused_device import value_and_gradient_on_device
 from bures.metrics._pooled import gradient_rates, mean_squared_distances, pool, widths_of_blocks
 from bures.spectral import SMALL, norm_and_polar_factor, nuclear_norm
 
@@ -42,16 +46,16 @@ class FusedProblem:
     reference: Callable[[Tensor, Tensor], Tensor]
 
 
-def can_fuse(xs: Tensor, kernel: Kernel, bandwidth: Bandwidth) -> bool:
-    """Whether the pass may be taken: it looks at values, and it is written for the Gaussian kernel and mean rules."""
-    return (
-        isinstance(kernel, str)
-        and kernel == "gaussian"
-        and bandwidth != "median"
-        and xs.device.type == "cpu"
-        and checks_values()
-        and not is_transformed()
-    )
+def can_fuse(xs: Tensor, kernel: Kernel, bandwidth: Bandwidth, method: str = "auto") -> bool:
+    """Whether a pass may be taken. They are written for the Gaussian kernel and mean rules.
+
+    That of the CPU looks at values; that of a GPU does not, and is for float32.
+    """
+    if not isinstance(kernel, str) or kernel != "gaussian" or bandwidth == "median" or is_transformed():
+        return False
+    if xs.is_cuda:
+        return xs.dtype == torch.float32 and method in ("auto", "polar") and not torch.compiler.is_compiling()
+    return xs.device.type == "cpu" and checks_values()
 
 
 def fused_squared_distance(xs: Tensor, xt: Tensor, problem: FusedProblem) -> Tensor:
@@ -78,14 +82,15 @@ class _FusedDistance(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         xs, xt, gradient = ctx.saved_tensors
-        wanted = [x for x, needed in zip((xs, xt), ctx.needs_input_grad, strict=False) if needed]
+        need_s, need_t, *_ = ctx.needs_input_grad
         if torch.is_grad_enabled():  # a second derivative is wanted
             value = ctx.problem.reference(xs, xt)
+            wanted = [x for x, needed in ((xs, need_s), (xt, need_t)) if needed]
             given = iter(torch.autograd.grad(value, wanted, grad, create_graph=True))
-            to_s, to_t = (next(given) if needed else None for needed in ctx.needs_input_grad[:2])
-            return to_s, to_t, None, None, None
-        parts = (grad * gradient).tensor_split((xs.shape[0],))
-        to_s, to_t = (part if needed else None for part, needed in zip(parts, ctx.needs_input_grad, strict=False))
+            to_s, to_t = (next(given) if needed else None for needed in (need_s, need_t))
+        else:
+            scaled, n = grad * gradient, xs.shape[0]
+            to_s, to_t = scaled[:n] if need_s else None, scaled[n:] if need_t else None
         return to_s, to_t, None, None, None
 
 
@@ -97,6 +102,11 @@ def _value_and_gradient(
     None where distances beside the bandwidth are noise: the general path takes them by differences.
     """
     if not isinstance(problem.factors, Tensor):
+        if xs.is_cuda:
+            assert problem.weights is not None
+            return value_and_gradient_on_device(
+                xs, xt, problem.weights, problem.factors, problem.bandwidth, wanted=wanted
+            )
         return _block_by_block(xs, xt, problem, wanted=wanted)
     gradient = xs.new_empty(xs.shape[0] + xt.shape[0], xs.shape[1]) if wanted else None
     with torch.inference_mode():  # cheaper calls; what leaves is copied to, or written into, plain tensors
@@ -201,34 +211,52 @@ def _paired(xs: Tensor, xt: Tensor, product: Tensor, problem: FusedProblem, grad
     """
     n, dtype = xs.shape[0], xs.dtype
     x, scale, size = pool(xs, xt)
+    if not math.isfinite(size):  # for the general path, which says what is wrong
+        return None
     source, target = x.tensor_split((n,))
     kernel = x.new_zeros(2 * n, 2 * n)
-    blocks = kernel[:n, :n], kernel[n:, n:], kernel[n:, :n]
-    within, between = kernel.as_strided((2, n, n), (n * (2 * n + 1), 2 * n, 1)), blocks[2]
+    within = kernel.as_strided((2, n, n), (n * (2 * n + 1), 2 * n, 1))
+    blocks = *within.unbind(), kernel[n:, :n]
+    between = blocks[2]
     kernel[:, :n].addmm_(x, source.T, alpha=-2)
     blocks[1].addmm_(target, target.T, alpha=-2)
     norms = kernel.diagonal() / -2  # rounded as the products are, so that equal samples are at no distance
-    kernel.add_(norms).add_(norms.unsqueeze(1)).clamp_min_(0).fill_diagonal_(0)
+    kernel.add_(norms).add_(norms.unsqueeze(1)).clamp_min_(0)
     (mean_s, _), (mean_ts, mean_t) = kernel.view(2, n, 2, n).mean(dim=(1, 3)).tolist()
     largest = float(norms.max())
     widths = widths_of_blocks(problem.bandwidth, (mean_s, mean_t, mean_ts), largest, x, scale, size, part=0.5)
     if min(widths) < smallest_square(largest, dtype):
         return None
     for block, width in zip(blocks, widths, strict=True):
-        block.mul_(-1 / width).expm1_()
+        block.mul_(-1 / width)
+    kernel.expm1_()
     rounded = product.to(dtype)
     outer = torch.bmm(rounded.mT, rounded)
     value = (within * outer).sum()
-    cross = (product[1] @ between.double()).to(dtype) @ rounded[0].T
+    cross = product[1] @ between.double()
     if gradient is None:
-        return value.sub_(nuclear_norm(cross, problem.method), alpha=2)
-    norm, polar = norm_and_polar_factor(cross, problem.method)
+        return value.sub_(nuclear_norm(cross.to(dtype) @ rounded[0].T, problem.method), alpha=2)
+    if dtype == torch.float32 and n < SMALL and problem.method != "svd":
+        norm: float | Tensor
+        norm, weights = _small_norm_and_weights(cross, product)
+    else:
+        norm, polar = norm_and_polar_factor(cross.to(dtype) @ rounded[0].T, problem.method)
+        weights = rounded[1].T @ polar @ rounded[0]
     kernel.add_(1)
     within.mul_(outer)
-    between.mul_(rounded[1].T @ polar @ rounded[0])
+    between.mul_(weights)
     for block, rate in zip(blocks, gradient_rates(widths, scale), strict=True):
         block.mul_(rate)
     kernel[:n, n:].copy_(between.T)
     kernel.diagonal().sub_(kernel.sum(dim=1))
     torch.mm(kernel, x, out=gradient)
     return value.sub_(norm, alpha=2)
+
+
+def _small_norm_and_weights(left: Tensor, product: Tensor) -> tuple[float, Tensor]:
+    """Norm of the matrix under it, from a part of its product, and the weights of its gradient, all in float64."""
+    cross = left @ product[0].T
+    values, v = converging(torch.linalg.eigh, cross.T @ cross)
+    s = np.sqrt(np.maximum(values.numpy(), 0))
+    inverse = torch.from_numpy(1 / np.maximum(s, GRAM_RESOLUTION * s[-1] + TINY))
+    return float(s.sum()), product[1].T @ cross @ (v * inverse) @ (v.T @ product[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def small_batch_ckb(
         return None
     with torch.inference_mode():
         largest = _largest_probability(p_t)
-        if largest is None or not math.isfinite(float(z_s.sum() + z_t.sum())):
+        if largest is None:
             return None
         source = _factor_of_source(y_s, p_t.shape[1], float(options["eps"]))
         target = _factor_of_rows(p_t, largest, float(options["eps"]))
@@ -105,14 +106,17 @@ def _factor_of_source(labels: Tensor, n_classes: int, eps: float) -> Tensor | No
 
 def _factor_of_classes(y: Any, n_classes: int, eps: float) -> Tensor:
     """C^T H D (n, n) of classes (n,): `bures.factors.LowRankFactor`, multiplied out and taken sample by sample."""
-    n, counts = len(y), np.bincount(y, minlength=n_classes)
-    frequency, root = counts / n, math.sqrt(n)
+    n, counts = len(y), np.bincount(y, minlength=n_classes).tolist()
+    root, share = math.sqrt(n), math.sqrt(eps)
     # Squared distances of one-hot rows are 2, and their mean is the bandwidth.
-    contrast = -math.expm1(-1 / max(1 - float(frequency @ frequency), SMALLEST_VARIANCE))
-    inverse = 1 / (contrast * frequency + eps)
-    inverse_root = np.sqrt(inverse)
-    table = np.outer(inverse_root, inverse * (-math.sqrt(eps) / (n * root * float(frequency @ inverse))))
-    table.ravel()[:: n_classes + 1] += (math.sqrt(eps) * inverse_root - 1) / (root * np.maximum(counts, 1))
+    contrast = -math.expm1(-1 / max(1 - sum(count * count for count in counts) / n**2, SMALLEST_VARIANCE))
+    inverses = [1 / (contrast * count / n + eps) for count in counts]
+    scale = -share / (root * sum(count * inverse for count, inverse in zip(counts, inverses, strict=True)))
+    table = np.outer(np.sqrt(inverses), [scale * inverse for inverse in inverses])
+    table.ravel()[:: n_classes + 1] += [
+        (share * math.sqrt(inverse) - 1) / (root * max(count, 1))
+        for count, inverse in zip(counts, inverses, strict=True)
+    ]
     product = table.take(y, axis=0).take(y, axis=1)
     product.ravel()[:: n + 1] += 1 / root
     return torch.from_numpy(product)
@@ -129,12 +133,16 @@ def _factor_of_rows(labels: Tensor, largest: float, eps: float) -> Tensor | None
     norms = gram.diagonal().clone()
     width = max(2 * float(norms.sum()) / n, (label_noise(torch.finfo(labels.dtype).eps) * largest) ** 2)
     gram.mul_(2).sub_(norms).sub_(norms.unsqueeze(1)).div_(width).exp_()
-    mean = gram.mean(dim=1)
-    gram.sub_(mean).sub_((mean - mean.mean()).unsqueeze(1)).diagonal().add_(eps * n)
+    gram.diagonal().add_(eps * n)
     lower, info = torch.linalg.cholesky_ex(gram)
     if int(info):
         return None
-    centring = torch.full((n, n), -math.sqrt(eps) / n, dtype=torch.float64)
-    centring.diagonal().add_(math.sqrt(eps))
-    product: Tensor = torch.linalg.solve_triangular(lower, centring, upper=False)
-    return product
+    product: Tensor = torch.linalg.solve_triangular(lower, _scaled_identity(n, math.sqrt(eps)), upper=False)
+    # On the centred part the inverse of H K H + eps n I is that of K + eps n I, less what it gives the constant.
+    of_ones = product.sum(dim=1)
+    return product.addr_(of_ones, of_ones @ product, alpha=-1 / float(of_ones @ of_ones))
+
+
+@lru_cache(maxsize=8)
+def _scaled_identity(n: int, scale: float) -> Tensor:
+    return scale * torch.eye(n, dtype=torch.float64)
