@@ -68,10 +68,10 @@ def value_and_gradient_on_device(
 
 def _between(a: Tensor, b: Tensor, width: Tensor, make: Callable[[], Factor]) -> tuple[Tensor, Tensor, Factor]:
     """The kernel between the samples less one, in their dtype; its product with the target's factor; this factor."""
+    factor = make()
     precise_a, precise_b = a.double(), b.double()
     squares = precise_b.square().sum(dim=1).unsqueeze(1) + precise_a.square().sum(dim=1)
     block = squares.addmm_(precise_b, precise_a.T, alpha=-2).clamp_min_(0).div_(-width).expm1_()
-    factor = make()
     left = factor.apply(block)
     return block.to(a.dtype), left, factor.rounded(a.dtype)
 
