@@ -18,8 +18,8 @@ float32 matrices do not resolve, end between zero and one.
 Where the result is to be float32, float64 is needed no longer than small singular values are small. Rounding X by
 :math:`\delta` turns the directions of two singular values s and t by :math:`\delta / (s + t)`, and no later step turns
 them back; from a lower end of 5e-3 on the digits of float32, by products of halves (`bures.half_products`), leave five
-in the result. An error of :math:`X^\top X` is symmetric and mends itself in the next step, and where a step changes X by
-little the change may be rounded more: the last three steps take fewer products.
+in the result. An error of :math:`X^\top X` is symmetric and mends itself in the next step. Where a step changes X by
+little, the change may be rounded more: the last three steps take fewer products.
 """
 
 from __future__ import annotations
