@@ -235,7 +235,7 @@ def make_wide_batch(n, m):
     return tuple(part.cuda() for part in (z_s, y_s, z_t, torch.randn(m, 4, generator=generator).softmax(1)))
 
 
-@pytest.mark.parametrize("sizes", [(1024, 1024), (1100, 1030), (1030, 1100), (2048, 1600)], ids=str)
+@pytest.mark.parametrize("sizes", [(1024, 1024), (1100, 1030), (1030, 1100), (2100, 1600)], ids=str)
 def test_large_batches_in_half_precision_agree_with_float64(sizes):
     z_s, y_s, z_t, p_t = make_wide_batch(*sizes)
     expected = value_and_gradients(
@@ -246,9 +246,9 @@ def test_large_batches_in_half_precision_agree_with_float64(sizes):
         p_t.double(),
     )
     loss = bures.CKBLoss()
-    for _ in range(5):  # the last ones from a graph, up to 1024 samples
+    for _ in range(5):  # the last ones from a graph, up to 2048 samples
         found = value_and_gradients(loss, z_s, y_s, z_t, p_t)
-    assert bool(loss._graphs._graphs) == (max(sizes) <= 1024)
+    assert bool(loss._graphs._graphs) == (max(sizes) <= 2048)
     assert float(found[0]) == pytest.approx(float(expected[0]), rel=1e-5)
     for value, wanted in zip(found[1:], expected[1:], strict=True):
         assert float((value.double() - wanted).norm()) <= 2e-4 * float(wanted.norm())
@@ -263,4 +263,4 @@ def test_a_large_batch_holds_few_matrices_at_a_time():
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     value_and_gradients(loss, *batch)
-    assert torch.cuda.max_memory_allocated() - before < 14 * n * n * 4
+    assert torch.cuda.max_memory_allocated() - before < 13 * n * n * 4

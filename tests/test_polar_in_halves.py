@@ -4,15 +4,18 @@ import pytest
 import torch
 
 from bures import polar
-from bures.polar import RATIONAL, polar_factor, rounded_polar_factor
+from bures.polar import norm_and_rounded_polar_factor, polar_factor
 
 
-@pytest.fixture(params=["rational", "polynomial"])
-def in_halves(request, monkeypatch):
-    """The path of a GPU, from the first side on, with either kind of first steps."""
+@pytest.fixture
+def in_halves(monkeypatch):
+    """The path of a GPU, from the first side on."""
     monkeypatch.setattr(polar, "has_half_products", lambda matrix: True)
     monkeypatch.setattr(polar, "HALVES_FROM", 1)
-    monkeypatch.setattr(polar, "RATIONAL_HALVES_FROM", 1 if request.param == "rational" else 10**9)
+
+
+def rounded_polar_factor(matrix):
+    return norm_and_rounded_polar_factor(matrix.clone())[1]
 
 
 def with_spectrum(m, n, spectrum, seed=0):
@@ -25,8 +28,10 @@ def with_spectrum(m, n, spectrum, seed=0):
 @pytest.mark.parametrize("decades", [0, 2, 5, 7])
 @pytest.mark.parametrize("scale", [1.0, 1e-20, 1e20])
 def test_the_factor_is_that_of_the_svd(in_halves, m, n, decades, scale):
-    matrix, u, v = with_spectrum(m, n, scale * torch.logspace(0, -decades, min(m, n), dtype=torch.float64))
-    found = rounded_polar_factor(matrix)
+    spectrum = scale * torch.logspace(0, -decades, min(m, n), dtype=torch.float64)
+    matrix, u, v = with_spectrum(m, n, spectrum)
+    norm, found = norm_and_rounded_polar_factor(matrix)
+    assert float(norm) == pytest.approx(float(spectrum.sum()), rel=1e-6)
     assert found.dtype == torch.float32
     error = found.double() - u @ v.T
     assert float(error.norm()) < 5e-5 * min(m, n) ** 0.5
@@ -54,12 +59,5 @@ def test_zero_and_rank_one(in_halves):
 
 def test_where_halves_are_not_multiplied_the_factor_is_the_plain_one():
     matrix, _, _ = with_spectrum(30, 40, torch.logspace(0, -5, 30, dtype=torch.float64))
-    assert torch.equal(rounded_polar_factor(matrix.clone()), polar_factor(matrix).float())
-
-
-def test_first_steps_of_either_kind_lead_as_far_as_half_precision_needs():
-    lower = polar.LOWER_END
-    for rho in polar.FIRST_SCALINGS:
-        lower = rho * lower * (3 - (rho * lower) ** 2) / 2
-    assert RATIONAL.lower > 5e-3
-    assert lower > 5e-3
+    assert torch.equal(rounded_polar_factor(matrix), polar_factor(matrix).float())
+    assert float(norm_and_rounded_polar_factor(matrix)[0]) == pytest.approx(float(torch.logspace(0, -5, 30).sum()))

@@ -32,13 +32,16 @@ def test_many_triangles_are_inverted_one_by_one():
 
 
 @pytest.mark.parametrize(("m", "n"), [(5, 1), (3, 3), (50, 37), (64, 64)])
-def test_products_by_strips(m, n):
+@pytest.mark.parametrize("width", [1, 30, 1000])
+def test_products_by_strips(monkeypatch, width, m, n):
+    monkeypatch.setattr(triangular, "WIDE_STRIP", width)
     x = torch.randn(m, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.testing.assert_close(lower_gram(x).tril(), (x.T @ x).tril())
     lower = lower_triangle(n)
     torch.testing.assert_close(multiply_by_transposed_lower(x, lower), x @ lower.T)
 
 
-def test_a_cholesky_decomposition_needs_the_lower_triangle_only():
+def test_a_cholesky_decomposition_needs_the_lower_triangle_only(monkeypatch):
+    monkeypatch.setattr(triangular, "WIDE_STRIP", 10)
     x = torch.randn(60, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.testing.assert_close(torch.linalg.cholesky_ex(lower_gram(x))[0], torch.linalg.cholesky(x.T @ x))

@@ -12,7 +12,6 @@ import gc
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ __all__ = ["GraphCache"]
 
 CALLS_BEFORE_CAPTURE = 3  # a shape seen less often (the last batch of an epoch) is not worth a capture
 MOST_GRAPHS = 8  # each holds its own memory
-LARGEST_BATCH = 1024  # beyond it the arithmetic dominates, and memory is better not held
+LARGEST_BATCH = 2048  # beyond it the arithmetic dominates, and memory is better not held
 
 
 class GraphCache:
@@ -77,14 +76,14 @@ class _CapturedLoss:
         self.inputs = [t.detach().clone().requires_grad_(t.requires_grad) for t in tensors]
         self.wanted = [t for t in self.inputs if t.requires_grad]
         # Libraries allocate their workspaces on first use, which must not happen inside the capture.
-        side = _capture_stream(self.inputs[0].device)
+        side = torch.cuda.Stream(self.inputs[0].device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):
                 torch.autograd.grad(loss(*self.inputs), self.wanted)
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
-        with _no_collection(), torch.cuda.graph(self.graph, stream=side):
+        with _no_collection(), torch.cuda.graph(self.graph):
             value = loss(*self.inputs)
             self.gradients = torch.autograd.grad(value, self.wanted)
             self.value = value.detach()
@@ -94,12 +93,6 @@ class _CapturedLoss:
             static.data.copy_(given)
         self.graph.replay()
         return self.value.clone(), [gradient.clone() for gradient in self.gradients]
-
-
-@cache
-def _capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """One stream for all graphs of a device: each stream has workspaces of its own, larger than small graphs are."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -10,6 +10,7 @@ keeps remainders clear of the lower end of half precision.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -41,7 +42,17 @@ class Halves(NamedTuple):
 
 def has_half_products(matrix: Tensor) -> bool:
     """Whether the device of a matrix multiplies halves with sums in float32, by a call that this torch has."""
-    return matrix.is_cuda and hasattr(torch.ops.aten.addmm, "dtype")
+    return matrix.is_cuda and _device_has_half_products(matrix.device)
+
+
+@cache
+def _device_has_half_products(device: torch.device) -> bool:
+    one = torch.ones(16, 16, dtype=torch.half, device=device)
+    try:
+        _add(_product(one, one), one, one)
+    except (NotImplementedError, RuntimeError, TypeError):  # an older torch does not know the argument
+        return False
+    return True
 
 
 def multiply(a: Tensor, b: Tensor) -> Tensor:

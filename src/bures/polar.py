@@ -25,7 +25,6 @@ little, the change may be rounded more: the last three steps take fewer products
 from __future__ import annotations
 
 import math
-from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -34,14 +33,13 @@ from torch import Tensor
 from bures.half_products import add_product, add_small_product, gram_of_halves, has_half_products, split
 from bures.triangular import invert_lower_, lower_gram, multiply_by_transposed_lower
 
-__all__ = ["polar_factor", "rounded_polar_factor"]
+__all__ = ["norm_and_rounded_polar_factor", "polar_factor"]
 
 LOWER_END = 1e-8  # singular values from here up, relative to the largest, are brought to one
 CONVERGED = 1e-9
 CONVERGED_IN_HALVES = 1e-5
 RATIONAL_FROM = 1536  # smaller sides; below, decompositions keep a GPU waiting
-HALVES_FROM = 1024
-RATIONAL_HALVES_FROM = 1024
+HALVES_FROM = 1024  # smaller sides again; below, float64 is as fast
 
 
 class _Rational(NamedTuple):
@@ -62,25 +60,19 @@ def _optimal_rational(lower: float) -> _Rational:
     return _Rational(a, b, c, lower * (a + b * square) / (1 + c * square))
 
 
-def _optimal_scalings(lower: float, converged: float = CONVERGED, enough: float = 1.0) -> list[float]:
-    """The scalings that bring a lower end to one, or as far as is enough."""
+def _optimal_scalings(lower: float, converged: float = CONVERGED) -> tuple[float, ...]:
     scalings = []
-    while 1 - lower > converged and lower < enough:
-        scalings.append(math.sqrt(3 / (1 + lower + lower**2)))
-        lower = _raised(lower, scalings[-1])
-    return scalings
-
-
-def _raised(lower: float, rho: float) -> float:
-    return rho * lower * (3 - (rho * lower) ** 2) / 2
+    while 1 - lower > converged:
+        rho = math.sqrt(3 / (1 + lower + lower**2))
+        lower = rho * lower * (3 - (rho * lower) ** 2) / 2
+        scalings.append(rho)
+    return tuple(scalings)
 
 
 RATIONAL = _optimal_rational(LOWER_END)
 SCALINGS = _optimal_scalings(LOWER_END)
 SCALINGS_AFTER_RATIONAL = _optimal_scalings(RATIONAL.lower)
-FIRST_SCALINGS = _optimal_scalings(LOWER_END, enough=RATIONAL.lower)
-LAST_SCALINGS = _optimal_scalings(reduce(_raised, FIRST_SCALINGS, LOWER_END), converged=CONVERGED_IN_HALVES)
-LAST_SCALINGS_AFTER_RATIONAL = _optimal_scalings(RATIONAL.lower, converged=CONVERGED_IN_HALVES)
+SCALINGS_IN_HALVES = _optimal_scalings(RATIONAL.lower, CONVERGED_IN_HALVES)
 
 
 def polar_factor(matrix: Tensor) -> Tensor:
@@ -97,32 +89,25 @@ def polar_factor(matrix: Tensor) -> Tensor:
     return x.mT if wide else x
 
 
-def rounded_polar_factor(matrix: Tensor) -> Tensor:
-    """The same for a float64 matrix (m, n), which is overwritten, to five digits and in float32."""
+def norm_and_rounded_polar_factor(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Norm and factor of a float64 matrix (m, n), which is overwritten; the factor to five digits in float32."""
     if matrix.shape[0] < matrix.shape[1]:
-        return rounded_polar_factor(matrix.T).T
+        norm, polar = norm_and_rounded_polar_factor(matrix.T)
+        return norm, polar.T
     if matrix.shape[1] < HALVES_FROM or not has_half_products(matrix):
-        return polar_factor(matrix).float()
-    return _in_halves(matrix, rational=matrix.shape[1] >= RATIONAL_HALVES_FROM)
-
-
-def _in_halves(x: Tensor, *, rational: bool) -> Tensor:
-    if rational:
-        y, scalings = _rational_step_in_halves(x), LAST_SCALINGS_AFTER_RATIONAL
-    else:
-        x.div_(_bound(torch.linalg.matrix_norm(x.T @ x)))
-        for rho in FIRST_SCALINGS:
-            x = _step(x, rho)
-        y, scalings = x.float(), LAST_SCALINGS
-    for rho in scalings[:-3]:
-        halves = split(y)
-        y = add_product(y, halves, split(gram_of_halves(halves)), beta=1.5 * rho, alpha=-0.5 * rho**3)
-    for k, rho in enumerate(scalings[-3:]):
-        halves = split(y)
-        change = gram_of_halves(halves, quick=k < 2).mul_(-0.5 * rho**3)
+        polar = polar_factor(matrix)
+        return matrix.mul_(polar).sum(), polar.float()
+    x, bound = _rational_step_in_halves(matrix)
+    for rho in SCALINGS_IN_HALVES[:-3]:
+        halves = split(x)
+        x = add_product(x, halves, split(gram_of_halves(halves)), beta=1.5 * rho, alpha=-0.5 * rho**3)
+    for rho in SCALINGS_IN_HALVES[-3:]:
+        halves = split(x)
+        change = gram_of_halves(halves, quick=rho != SCALINGS_IN_HALVES[-1]).mul_(-0.5 * rho**3)
         change.diagonal().add_(1.5 * rho - 1)
-        y = add_small_product(y, halves, change)
-    return y
+        x = add_small_product(x, halves, change)
+        del change
+    return matrix.mul_(x).sum() * bound, x
 
 
 def _bound(norm_of_gram: Tensor) -> Tensor:
@@ -140,8 +125,8 @@ def _rational_step(x: Tensor) -> Tensor:
     return torch.cholesky_solve(x.mT, lower).mT.mul(a - b / c).add(x, alpha=b / c)
 
 
-def _rational_step_in_halves(x: Tensor) -> Tensor:
-    """Scale a matrix by the bound of its singular values, in place, and take the same step, rounded to float32.
+def _rational_step_in_halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Divide a matrix by a bound of its singular values, in place, and take the same step, rounded to float32.
 
     With the Cholesky factor L of the inverted matrix and Q = sqrt(c) X L^-T, both Q and L^-1 are of norm one, and their
     product, times a / sqrt(c), about 2, may be rounded: singular values are large after it.
@@ -156,7 +141,9 @@ def _rational_step_in_halves(x: Tensor) -> Tensor:
     del gram
     inverse = invert_lower_(lower)
     q = split(multiply_by_transposed_lower(x, inverse).mul_(math.sqrt(c)).float())
-    return add_product(x.float(), q, split(inverse.float()), beta=b / c, alpha=(a - b / c) / math.sqrt(c))
+    inverse_in_halves = split(inverse.float())
+    del inverse, lower
+    return add_product(x.float(), q, inverse_in_halves, beta=b / c, alpha=(a - b / c) / math.sqrt(c)), bound
 
 
 def _step(x: Tensor, rho: float) -> Tensor:

@@ -10,8 +10,9 @@ from torch import Tensor
 __all__ = ["invert_lower_", "lower_gram", "multiply_by_transposed_lower"]
 
 SMALL_TRIANGLE = 128  # below, one call costs less than the arithmetic it saves
-LEAF = 256  # on a GPU; blocks of this side are inverted together
-STRIPS = 4
+LEAF = 64  # on a GPU blocks of this side are inverted at once, all together
+MOST_STRIPS = 4
+WIDE_STRIP = 1024  # narrower ones leave a GPU idle
 
 
 def invert_lower_(lower: Tensor) -> Tensor:
@@ -56,6 +57,8 @@ def _invert_on_device_(lower: Tensor) -> Tensor:
 
 def _inverse(lower: Tensor) -> Tensor:
     eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+    if lower.ndim > 2:
+        eye = eye.expand_as(lower)
     inverse: Tensor = torch.linalg.solve_triangular(lower, eye, upper=False)
     return inverse
 
@@ -78,5 +81,5 @@ def multiply_by_transposed_lower(x: Tensor, lower: Tensor) -> Tensor:
 
 
 def _strips(n: int) -> list[tuple[int, int]]:
-    bounds = [n * i // STRIPS for i in range(STRIPS + 1)]
-    return list(pairwise(bounds))
+    count = min(max(n // WIDE_STRIP, 1), MOST_STRIPS)
+    return list(pairwise(n * i // count for i in range(count + 1)))

@@ -24,7 +24,6 @@ def on_device(request, monkeypatch):
             monkeypatch.setattr(module, "has_half_products", lambda matrix: True)
         monkeypatch.setattr(half_products, "LARGE", 1)
         monkeypatch.setattr(polar, "HALVES_FROM", 1)
-        monkeypatch.setattr(polar, "RATIONAL_HALVES_FROM", 1)
 
 
 def batch(n=60, m=60, d=5, classes=3, seed=0):

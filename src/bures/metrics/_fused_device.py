@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bures.factors import Factor
 from bures.kernels import Bandwidth, block_widths, standardise
-from bures.polar import rounded_polar_factor
+from bures.polar import norm_and_rounded_polar_factor
 
 __all__ = ["value_and_gradient_on_device"]
 
@@ -37,11 +37,9 @@ def value_and_gradient_on_device(
     factor_s = factors[0]()
     cross = factor_s.apply(left.T).T
     del left
-    rounded = cross.to(dtype)
-    polar = rounded_polar_factor(cross)
+    norm, polar = norm_and_rounded_polar_factor(cross)
     del cross
-    value = -2 * (rounded.mul_(polar)).sum()
-    del rounded
+    value = -2 * norm.to(dtype)
     gradient = None
     if wanted:
         polar = factor_t.adjoint(polar)
@@ -56,7 +54,7 @@ def value_and_gradient_on_device(
     del factor_s, factor_t
     for side, x in ((1, b), (0, a)):
         outer = own.pop().trace_weights(dtype)
-        block = _within(x).div_(-widths[side].to(dtype)).expm1_()
+        block = _own_squared_distances(x).div_(-widths[side].to(dtype)).expm1_()
         value += block.mul_(outer).sum()
         if gradient is not None:
             block.add_(outer).mul_(rates[side])
@@ -69,14 +67,15 @@ def value_and_gradient_on_device(
 def _between(a: Tensor, b: Tensor, width: Tensor, make: Callable[[], Factor]) -> tuple[Tensor, Tensor, Factor]:
     """The kernel between the samples less one, in their dtype; its product with the target's factor; this factor."""
     factor = make()
-    precise_a, precise_b = a.double(), b.double()
-    squares = precise_b.square().sum(dim=1).unsqueeze(1) + precise_a.square().sum(dim=1)
-    block = squares.addmm_(precise_b, precise_a.T, alpha=-2).clamp_min_(0).div_(-width).expm1_()
+    block = _squared_distances(b.double(), a.double()).div_(-width).expm1_()
     left = factor.apply(block)
     return block.to(a.dtype), left, factor.rounded(a.dtype)
 
 
-def _within(x: Tensor) -> Tensor:
-    norms = x.square().sum(dim=1)
-    distances = (norms.unsqueeze(1) + norms).addmm_(x, x.T, alpha=-2).clamp_min_(0)
-    return distances.fill_diagonal_(0)
+def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
+    squares = x.square().sum(dim=1).unsqueeze(1) + y.square().sum(dim=1)
+    return squares.addmm_(x, y.T, alpha=-2).clamp_min_(0)
+
+
+def _own_squared_distances(x: Tensor) -> Tensor:
+    return _squared_distances(x, x).fill_diagonal_(0)
