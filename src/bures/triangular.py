@@ -7,10 +7,13 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from bures.arrays import is_transformed
+
 __all__ = ["invert_lower_", "lower_gram", "multiply_by_transposed_lower"]
 
 SMALL_TRIANGLE = 128  # below, one call costs less than the arithmetic it saves
-LEAF = 64  # on a GPU blocks of this side are inverted at once, all together
+LEAF = 64  # blocks of this side are inverted in one call
+BLOCKS_FROM = 1024  # sides on a GPU; up to eight blocks torch takes one after another
 MOST_STRIPS = 4
 WIDE_STRIP = 1024  # narrower ones leave a GPU idle
 
@@ -18,8 +21,8 @@ WIDE_STRIP = 1024  # narrower ones leave a GPU idle
 def invert_lower_(lower: Tensor) -> Tensor:
     """Invert a lower triangular matrix (..., n, n) in its own memory, by halves, to skip the zeros."""
     n = lower.shape[-1]
-    if lower.is_cuda and lower.ndim == 2 and n > LEAF:
-        return _invert_on_device_(lower)
+    if lower.is_cuda and lower.ndim == 2 and not is_transformed():
+        return _invert_by_blocks_(lower)
     if n <= SMALL_TRIANGLE or lower.is_cuda:
         return lower.copy_(_inverse(lower))
     half = n // 2
@@ -29,15 +32,14 @@ def invert_lower_(lower: Tensor) -> Tensor:
     return lower
 
 
-def _invert_on_device_(lower: Tensor) -> Tensor:
+def _invert_by_blocks_(lower: Tensor) -> Tensor:
     """Blocks on the diagonal are inverted in one call, then joined by twos, all pairs in one call."""
     n, side = len(lower), LEAF
-    count = n // side
-    if count * side != n or count & (count - 1):
-        cut = 2 ** ((n - 1) // LEAF).bit_length() // 2 * LEAF if n > LEAF else 0
-        if not cut:
-            return lower.copy_(_inverse(lower))
-        first, last = _invert_on_device_(lower[:cut, :cut]), _invert_on_device_(lower[cut:, cut:])
+    if n < BLOCKS_FROM:
+        return lower.copy_(_inverse(lower))
+    cut = LEAF * 2 ** ((n // LEAF).bit_length() - 1)
+    if cut < n:
+        first, last = _invert_by_blocks_(lower[:cut, :cut]), _invert_by_blocks_(lower[cut:, cut:])
         lower[cut:, :cut] = -(last @ (lower[cut:, :cut] @ first))
         return lower
     row, column = lower.stride()

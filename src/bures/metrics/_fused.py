@@ -34,6 +34,8 @@ from bures.spectral import SMALL, norm_and_polar_factor, nuclear_norm
 
 __all__ = ["FusedProblem", "can_fuse", "fused_squared_distance"]
 
+ALIKE_WHEN_SMALL = ("auto", "gram", "low-rank")  # as `bures.spectral` resolves them for small float32 matrices
+
 
 @dataclass(frozen=True)
 class FusedProblem:
@@ -228,15 +230,14 @@ def _paired(xs: Tensor, xt: Tensor, product: Tensor, problem: FusedProblem, grad
     if min(widths) < smallest_square(largest, dtype):
         return None
     for block, width in zip(blocks, widths, strict=True):
-        block.mul_(-1 / width)
-    kernel.expm1_()
+        block.mul_(-1 / width).expm1_()
     rounded = product.to(dtype)
     outer = torch.bmm(rounded.mT, rounded)
     value = (within * outer).sum()
     cross = product[1] @ between.double()
     if gradient is None:
         return value.sub_(nuclear_norm(cross.to(dtype) @ rounded[0].T, problem.method), alpha=2)
-    if dtype == torch.float32 and n < SMALL and problem.method != "svd":
+    if dtype == torch.float32 and n < SMALL and problem.method in ALIKE_WHEN_SMALL:
         norm: float | Tensor
         norm, weights = _small_norm_and_weights(cross, product)
     else:
