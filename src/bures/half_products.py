@@ -16,6 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bures.arrays import is_transformed
+
 __all__ = [
     "Halves",
     "add_product",
@@ -103,6 +105,8 @@ def add_small_product(matrix: Tensor, a: Halves, b: Tensor) -> Tensor:
 
 
 def _is_worth_splitting(a: Tensor, b: Tensor) -> bool:
+    if torch.compiler.is_compiling() or is_transformed():
+        return False
     large = min(*a.shape[-2:], b.shape[-1]) >= LARGE
     return large and a.ndim == b.ndim == 2 and a.dtype == b.dtype == torch.float32 and has_half_products(a)
 

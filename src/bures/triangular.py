@@ -21,7 +21,7 @@ WIDE_STRIP = 1024  # narrower ones leave a GPU idle
 def invert_lower_(lower: Tensor) -> Tensor:
     """Invert a lower triangular matrix (..., n, n) in its own memory, by halves, to skip the zeros."""
     n = lower.shape[-1]
-    if lower.is_cuda and lower.ndim == 2 and not is_transformed():
+    if lower.is_cuda and lower.ndim == 2 and not (torch.compiler.is_compiling() or is_transformed()):
         return _invert_by_blocks_(lower)
     if n <= SMALL_TRIANGLE or lower.is_cuda:
         return lower.copy_(_inverse(lower))
