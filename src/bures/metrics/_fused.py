@@ -14,17 +14,14 @@ constants. A second derivative goes back to the general path, which is also the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bures.arrays import checks_values, is_transformed
-from bures.deflation import GRAM_RESOLUTION, TINY, converging
 from bures.exact_distances import smallest_square
 from bures.factors import Factor
 from bures.kernels import Bandwidth, Kernel
@@ -32,17 +29,15 @@ from bures.metrics._fused_device import value_and_gradient_on_device
 from bures.metrics._pooled import gradient_rates, mean_squared_distances, pool, widths_of_blocks
 from bures.spectral import SMALL, norm_and_polar_factor, nuclear_norm
 
-__all__ = ["FusedProblem", "can_fuse", "fused_squared_distance"]
-
-ALIKE_WHEN_SMALL = ("auto", "gram", "low-rank")  # as `bures.spectral` resolves them for small float32 matrices
+__all__ = ["FusedProblem", "can_fuse", "fused_squared_distance", "with_gradient"]
 
 
 @dataclass(frozen=True)
 class FusedProblem:
     """What the pass needs beside the samples; ``reference`` is the general path, as a function of the samples."""
 
-    weights: tuple[Tensor, Tensor] | None  # None: equal, and then the factors are an array
-    factors: tuple[Callable[[], Factor], Callable[[], Factor]] | Tensor  # or both as an array C^T H D (2, n, n)
+    weights: tuple[Tensor, Tensor]
+    factors: tuple[Callable[[], Factor], Callable[[], Factor]]
     bandwidth: Bandwidth
     method: str
     reference: Callable[[Tensor, Tensor], Tensor]
@@ -70,14 +65,23 @@ def fused_squared_distance(xs: Tensor, xt: Tensor, problem: FusedProblem) -> Ten
         return problem.reference(xs, xt)
     if not wanted:
         return found[0]
-    value: Tensor = _FusedDistance.apply(xs, xt, *found, problem)
-    return value
+    value, gradient = found
+    assert gradient is not None
+    return with_gradient(xs, xt, value, gradient, problem.reference)
 
 
-class _FusedDistance(torch.autograd.Function):
+def with_gradient(
+    xs: Tensor, xt: Tensor, value: Tensor, gradient: Tensor, reference: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """A value whose gradient in the pooled sample is known; derivatives of that are those of ``reference``."""
+    known: Tensor = _KnownGradient.apply(xs, xt, value, gradient, reference)
+    return known
+
+
+class _KnownGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, xs: Tensor, xt: Tensor, value: Tensor, gradient: Tensor, problem: FusedProblem) -> Tensor:
-        ctx.problem = problem
+    def forward(ctx: Any, xs: Tensor, xt: Tensor, value: Tensor, gradient: Tensor, reference: Any) -> Tensor:
+        ctx.reference = reference
         ctx.save_for_backward(xs, xt, gradient)
         return value.view_as(value)
 
@@ -86,7 +90,7 @@ class _FusedDistance(torch.autograd.Function):
         xs, xt, gradient = ctx.saved_tensors
         need_s, need_t, *_ = ctx.needs_input_grad
         if torch.is_grad_enabled():  # a second derivative is wanted
-            value = ctx.problem.reference(xs, xt)
+            value = ctx.reference(xs, xt)
             wanted = [x for x, needed in ((xs, need_s), (xt, need_t)) if needed]
             given = iter(torch.autograd.grad(value, wanted, grad, create_graph=True))
             to_s, to_t = (next(given) if needed else None for needed in (need_s, need_t))
@@ -103,17 +107,9 @@ def _value_and_gradient(
 
     None where distances beside the bandwidth are noise: the general path takes them by differences.
     """
-    if not isinstance(problem.factors, Tensor):
-        if xs.is_cuda:
-            assert problem.weights is not None
-            return value_and_gradient_on_device(
-                xs, xt, problem.weights, problem.factors, problem.bandwidth, wanted=wanted
-            )
-        return _block_by_block(xs, xt, problem, wanted=wanted)
-    gradient = xs.new_empty(xs.shape[0] + xt.shape[0], xs.shape[1]) if wanted else None
-    with torch.inference_mode():  # cheaper calls; what leaves is copied to, or written into, plain tensors
-        value = _paired(xs, xt, problem.factors, problem, gradient)
-    return None if value is None else (value.clone(), gradient)
+    if xs.is_cuda:
+        return value_and_gradient_on_device(xs, xt, problem.weights, problem.factors, problem.bandwidth, wanted=wanted)
+    return _block_by_block(xs, xt, problem, wanted=wanted)
 
 
 def _block_by_block(
@@ -125,8 +121,6 @@ def _block_by_block(
     factors is there.
     """
     n, method, dtype = xs.shape[0], problem.method, xs.dtype
-    assert not isinstance(problem.factors, Tensor)
-    assert problem.weights is not None
     x, scale, size = pool(xs, xt)
     norms = torch.linalg.vector_norm(x, dim=1).square_()
     samples, squares = x.tensor_split((n,)), norms.tensor_split((n,))
@@ -204,60 +198,3 @@ def _subtract_own_products_(distances: Tensor, a: Tensor) -> None:
 
 def _squared_distances(a: Tensor, square_a: Tensor, b: Tensor, square_b: Tensor) -> Tensor:
     return (square_a.unsqueeze(1) + square_b).addmm_(a, b.T, alpha=-2).clamp_min_(0)
-
-
-def _paired(xs: Tensor, xt: Tensor, product: Tensor, problem: FusedProblem, gradient: Tensor | None) -> Tensor | None:
-    """The same in fewer calls: the kernel of the pooled sample is one matrix, and both factors (2, n, n) one array.
-
-    Its block of source rows and target columns holds nothing of use until the gradient needs it.
-    """
-    n, dtype = xs.shape[0], xs.dtype
-    x, scale, size = pool(xs, xt)
-    if not math.isfinite(size):  # for the general path, which says what is wrong
-        return None
-    source, target = x.tensor_split((n,))
-    kernel = x.new_zeros(2 * n, 2 * n)
-    within = kernel.as_strided((2, n, n), (n * (2 * n + 1), 2 * n, 1))
-    blocks = *within.unbind(), kernel[n:, :n]
-    between = blocks[2]
-    kernel[:, :n].addmm_(x, source.T, alpha=-2)
-    blocks[1].addmm_(target, target.T, alpha=-2)
-    norms = kernel.diagonal() / -2  # rounded as the products are, so that equal samples are at no distance
-    kernel.add_(norms).add_(norms.unsqueeze(1)).clamp_min_(0)
-    (mean_s, _), (mean_ts, mean_t) = kernel.view(2, n, 2, n).mean(dim=(1, 3)).tolist()
-    largest = float(norms.max())
-    widths = widths_of_blocks(problem.bandwidth, (mean_s, mean_t, mean_ts), largest, x, scale, size, part=0.5)
-    if min(widths) < smallest_square(largest, dtype):
-        return None
-    for block, width in zip(blocks, widths, strict=True):
-        block.mul_(-1 / width).expm1_()
-    rounded = product.to(dtype)
-    outer = torch.bmm(rounded.mT, rounded)
-    value = (within * outer).sum()
-    cross = product[1] @ between.double()
-    if gradient is None:
-        return value.sub_(nuclear_norm(cross.to(dtype) @ rounded[0].T, problem.method), alpha=2)
-    if dtype == torch.float32 and n < SMALL and problem.method in ALIKE_WHEN_SMALL:
-        norm: float | Tensor
-        norm, weights = _small_norm_and_weights(cross, product)
-    else:
-        norm, polar = norm_and_polar_factor(cross.to(dtype) @ rounded[0].T, problem.method)
-        weights = rounded[1].T @ polar @ rounded[0]
-    kernel.add_(1)
-    within.mul_(outer)
-    between.mul_(weights)
-    for block, rate in zip(blocks, gradient_rates(widths, scale), strict=True):
-        block.mul_(rate)
-    kernel[:n, n:].copy_(between.T)
-    kernel.diagonal().sub_(kernel.sum(dim=1))
-    torch.mm(kernel, x, out=gradient)
-    return value.sub_(norm, alpha=2)
-
-
-def _small_norm_and_weights(left: Tensor, product: Tensor) -> tuple[float, Tensor]:
-    """Norm of the matrix under it, from a part of its product, and the weights of its gradient, all in float64."""
-    cross = left @ product[0].T
-    values, v = converging(torch.linalg.eigh, cross.T @ cross)
-    s = np.sqrt(np.maximum(values.numpy(), 0))
-    inverse = torch.from_numpy(1 / np.maximum(s, GRAM_RESOLUTION * s[-1] + TINY))
-    return float(s.sum()), product[1].T @ cross @ (v * inverse) @ (v.T @ product[0])
