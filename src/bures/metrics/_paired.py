@@ -26,7 +26,6 @@ __all__ = ["paired_distance"]
 ALIKE_WHEN_SMALL = ("auto", "gram", "low-rank")  # as `bures.spectral` resolves them for small float32 matrices
 
 
-@np.errstate(all="ignore")  # a kernel that is too wide or too narrow is a constant, without a warning
 def paired_distance(
     xs: Tensor, xt: Tensor, factors: tuple[Tensor, Tensor], bandwidth: Bandwidth, method: str, gradient: Tensor | None
 ) -> float | None:

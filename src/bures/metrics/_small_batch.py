@@ -71,7 +71,9 @@ def small_batch_ckb(
         return None
     wanted = torch.is_grad_enabled() and (z_s.requires_grad or z_t.requires_grad)
     gradient = z_s.new_empty(2 * n, z_s.shape[1]) if wanted else None
-    with torch.inference_mode():  # cheaper calls; what leaves is a number, or written into a plain tensor
+    # Calls are cheaper so; what leaves is a number, or written into a plain tensor. A kernel that is too wide or too
+    # narrow is a constant, without a warning.
+    with torch.inference_mode(), np.errstate(all="ignore"):
         source = _factor_of_source(y_s, p_t.shape[1], float(options["eps"]))
         target = _factor_of_rows(p_t, float(options["eps"]))
         if source is None or target is None:
