@@ -223,3 +223,44 @@ def test_moments_on_the_device_agree_with_the_cpu(fit, precision, tolerance, tmp
     assert (on_cpu[0] + on_gpu[0]).n_samples == 100
     with pytest.raises(ValueError, match="make both with a map on one device"):
         on_cpu[0].ckb(on_gpu[1])
+
+
+def make_wide_batch(n, m):
+    """Samples near a surface, so that small directions matter, and more than half precision leaves alone."""
+    generator = torch.Generator().manual_seed(0)
+    mixing = torch.randn(16, 64, generator=generator)
+    y_s = torch.arange(n) % 4
+    z_s = (torch.randn(n, 16, generator=generator) + y_s[:, None]) @ mixing
+    z_t = 1.5 * torch.randn(m, 16, generator=generator) @ mixing
+    return tuple(part.cuda() for part in (z_s, y_s, z_t, torch.randn(m, 4, generator=generator).softmax(1)))
+
+
+@pytest.mark.parametrize("sizes", [(1024, 1024), (1100, 1030), (1030, 1100), (2100, 1600)], ids=str)
+def test_large_batches_in_half_precision_agree_with_float64(sizes):
+    z_s, y_s, z_t, p_t = make_wide_batch(*sizes)
+    expected = value_and_gradients(
+        lambda *batch: bures.ckb(*batch, bandwidth="per-block", method="polar"),
+        z_s.double(),
+        y_s,
+        z_t.double(),
+        p_t.double(),
+    )
+    loss = bures.CKBLoss()
+    for _ in range(5):  # the last ones from a graph, up to 2048 samples
+        found = value_and_gradients(loss, z_s, y_s, z_t, p_t)
+    assert bool(loss._graphs._graphs) == (max(sizes) <= 2048)
+    assert float(found[0]) == pytest.approx(float(expected[0]), rel=1e-5)
+    for value, wanted in zip(found[1:], expected[1:], strict=True):
+        assert float((value.double() - wanted).norm()) <= 2e-4 * float(wanted.norm())
+
+
+def test_a_large_batch_holds_few_matrices_at_a_time():
+    n = 2048
+    batch = make_wide_batch(n, n)
+    loss = bures.CKBLoss(cuda_graphs=False)
+    value_and_gradients(loss, *batch)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    value_and_gradients(loss, *batch)
+    assert torch.cuda.max_memory_allocated() - before < 13 * n * n * 4

@@ -21,8 +21,10 @@ from torch import Tensor
 
 from bures.arrays import check_choice, check_positive, checks_values, constant, is_transformed
 from bures.exact_distances import direct_distances
+from bures.half_products import gram, multiply
 from bures.kernels import Bandwidth, Kernel, evaluate_callable, median, upper_triangle
 from bures.labels import Labels
+from bures.triangular import invert_lower_
 
 __all__ = [
     "DOUBLE",
@@ -48,8 +50,6 @@ gives at ten classes.
 
 
 SMALLEST_EPS = 1e-12
-
-SMALL_TRIANGLE = 128  # below, one call costs less than the arithmetic it saves
 
 
 class Precision(NamedTuple):
@@ -200,13 +200,13 @@ class CholeskyFactor:
                 f"the label kernel of {argument} is not positive semi-definite (smallest eigenvalue {smallest:.3g} "
                 f"at eps={float(eps):.3g}); pass another label_kernel"
             )
-        product, q = _invert_lower_(lower).to(precision.product).mul_(eps.sqrt()), q.to(precision.product)
+        product, q = invert_lower_(lower).to(precision.product).mul_(eps.sqrt()), q.to(precision.product)
         return cls(_subtract_outer_(product, product @ q, q).mul_(q))
 
     def trace_weights(self, dtype: torch.dtype) -> Tensor:
         """The matrix A (n, n) with ``trace R = (K * A).sum()``."""
         product = self.product.to(dtype)
-        return product.T @ product
+        return gram(product)
 
     def apply(self, block: Tensor) -> Tensor:
         """The product of C^T H D with a block (n, k)."""
@@ -214,25 +214,11 @@ class CholeskyFactor:
 
     def adjoint(self, block: Tensor) -> Tensor:
         """The product of D H C with a block (n, k)."""
-        return self.product.to(block.dtype).T @ block
+        return multiply(self.product.to(block.dtype).T, block)
 
     def rounded(self, dtype: torch.dtype) -> CholeskyFactor:
         """The product in this dtype."""
         return CholeskyFactor(self.product.to(dtype))
-
-
-def _invert_lower_(lower: Tensor) -> Tensor:
-    """Invert a lower triangular matrix (..., n, n): on the CPU in its own memory, and by halves, to skip the zeros."""
-    n = lower.shape[-1]
-    if n <= SMALL_TRIANGLE or lower.is_cuda:
-        eye = torch.eye(n, dtype=lower.dtype, device=lower.device)
-        inverse: Tensor = torch.linalg.solve_triangular(lower, eye, upper=False)
-        return inverse if lower.is_cuda else lower.copy_(inverse)
-    half = n // 2
-    first, last = _invert_lower_(lower[..., :half, :half]), _invert_lower_(lower[..., half:, half:])
-    below = lower[..., half:, :half]
-    below.copy_(last @ (below @ first)).neg_()
-    return lower
 
 
 def _subtract_outer_(matrix: Tensor, a: Tensor, b: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ __all__ = [
     "Bandwidth",
     "GramBlocks",
     "Kernel",
+    "block_widths",
     "check_bandwidth",
     "check_kernel",
     "check_range",
@@ -128,7 +129,7 @@ def gram_blocks(
         exponent = 2
     # Lengths are in units of the power of two that `standardise` divided by. The Gaussian kernel divides squared
     # distances by sigma^2; the Laplacian kernel divides L1 distances by sigma.
-    widths = _block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale)
+    widths = block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale)
     if (
         kernel == "gaussian"
         and a.device.type == "cpu"
@@ -137,7 +138,7 @@ def gram_blocks(
     ):
         a, b = about_median(xs, xt, scale)
         distances = exact_squared_distances(a, b)
-        widths = _block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale, exact=True)
+        widths = block_widths(bandwidth, exponent, (a, b), distances, (ws, wt), scale, exact=True)
     ss, tt, ts = (
         torch.expm1(-distance / width.to(distance.dtype)) for distance, width in zip(distances, widths, strict=True)
     )
@@ -254,17 +255,20 @@ def evaluate_callable(
     return values
 
 
-def _block_widths(
+def block_widths(
     bandwidth: Bandwidth,
     exponent: int,
     samples: tuple[Tensor, Tensor],
-    distances: tuple[Tensor, Tensor, Tensor],
+    distances: tuple[Tensor, Tensor, Tensor] | None,
     weights: tuple[Tensor, Tensor],
     scale: Tensor,
     *,
     exact: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What each block's distances are divided by, in float64 and in the units of the standardised samples."""
+    """What each block's distances are divided by, in float64 and in the units of the standardised samples.
+
+    Squared distances (exponent 1) are not needed for their means, and may be None unless a median is wanted.
+    """
     a = samples[0]
     if not isinstance(bandwidth, str):
         unit = scale.double()
@@ -272,13 +276,18 @@ def _block_widths(
         # Outside the range of the dtype the kernel is the identity or a constant; clamping keeps it so, without 0 / 0.
         width = width.clamp(torch.finfo(a.dtype).tiny, torch.finfo(a.dtype).max)
         return width, width, width
-    ss, tt, ts = _mean_squared_distances(*samples, *weights) if exponent == 1 else _mean_distances(distances, *weights)
+    if exponent == 1:
+        ss, tt, ts = _mean_squared_distances(*samples, *weights)
+    else:
+        assert distances is not None
+        ss, tt, ts = _mean_distances(distances, *weights)
     if bandwidth == "per-block":
         rule = (ss, tt, ts)
     else:
         share = source_share(*weights)
         pooled = share**2 * ss + (1 - share) ** 2 * tt + 2 * share * (1 - share) * ts
         if bandwidth == "median":
+            assert distances is not None
             median = _median_off_diagonal(distances, *weights)
             pooled = torch.where(median > 0, median, pooled)
         rule = (pooled, pooled, pooled)

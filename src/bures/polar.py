@@ -14,6 +14,12 @@ Cholesky decomposition and two triangular solves, less than that of the fourteen
 In float64 the iteration cannot go astray: the start is scaled by a bound of the largest singular value, :math:`p` maps
 the unit interval into itself, and rounding is far below the lower end. Singular values below the lower end, which
 float32 matrices do not resolve, end between zero and one.
+
+Where the result is to be float32, float64 is needed no longer than small singular values are small. Rounding X by
+:math:`\delta` turns the directions of two singular values s and t by :math:`\delta / (s + t)`, and no later step turns
+them back; from a lower end of 5e-3 on the digits of float32, by products of halves (`bures.half_products`), leave five
+in the result. An error of :math:`X^\top X` is symmetric and mends itself in the next step. Where a step changes X by
+little, the change may be rounded more: the last three steps take fewer products.
 """
 
 from __future__ import annotations
@@ -24,11 +30,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["polar_factor"]
+from bures.half_products import add_product, add_small_product, gram_of_halves, has_half_products, split
+from bures.triangular import invert_lower_, lower_gram, multiply_by_transposed_lower
+
+__all__ = ["norm_and_rounded_polar_factor", "polar_factor"]
 
 LOWER_END = 1e-8  # singular values from here up, relative to the largest, are brought to one
 CONVERGED = 1e-9
+CONVERGED_IN_HALVES = 1e-5
 RATIONAL_FROM = 1536  # smaller sides; below, decompositions keep a GPU waiting
+HALVES_FROM = 1024  # smaller sides again; below, float64 is as fast
 
 
 class _Rational(NamedTuple):
@@ -49,9 +60,9 @@ def _optimal_rational(lower: float) -> _Rational:
     return _Rational(a, b, c, lower * (a + b * square) / (1 + c * square))
 
 
-def _optimal_scalings(lower: float) -> tuple[float, ...]:
+def _optimal_scalings(lower: float, converged: float = CONVERGED) -> tuple[float, ...]:
     scalings = []
-    while 1 - lower > CONVERGED:
+    while 1 - lower > converged:
         rho = math.sqrt(3 / (1 + lower + lower**2))
         lower = rho * lower * (3 - (rho * lower) ** 2) / 2
         scalings.append(rho)
@@ -61,23 +72,47 @@ def _optimal_scalings(lower: float) -> tuple[float, ...]:
 RATIONAL = _optimal_rational(LOWER_END)
 SCALINGS = _optimal_scalings(LOWER_END)
 SCALINGS_AFTER_RATIONAL = _optimal_scalings(RATIONAL.lower)
+SCALINGS_IN_HALVES = _optimal_scalings(RATIONAL.lower, CONVERGED_IN_HALVES)
 
 
 def polar_factor(matrix: Tensor) -> Tensor:
     """The factor U V^T of a matrix (..., m, n) = U S V^T, in its dtype; computed in float64."""
     wide = matrix.shape[-2] < matrix.shape[-1]
     x = (matrix.mT if wide else matrix).double()
-    gram = x.mT @ x
-    # The largest singular value is at most the fourth root of the sum of all fourth powers.
-    bound = torch.linalg.matrix_norm(gram, keepdim=True).sqrt() * (1 + LOWER_END)
-    x = torch.where(bound > 0, x / bound, 0.0)
+    x = x / _bound(torch.linalg.matrix_norm(x.mT @ x, keepdim=True))
     scalings = SCALINGS
     if x.shape[-1] >= RATIONAL_FROM:
         x, scalings = _rational_step(x), SCALINGS_AFTER_RATIONAL
     for rho in scalings:
-        x = _add_product(x, x.mT @ x, 1.5 * rho, -0.5 * rho**3)
+        x = _step(x, rho)
     x = x.to(matrix.dtype)
     return x.mT if wide else x
+
+
+def norm_and_rounded_polar_factor(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Norm and factor of a float64 matrix (m, n), which is overwritten; the factor to five digits in float32."""
+    if matrix.shape[0] < matrix.shape[1]:
+        norm, polar = norm_and_rounded_polar_factor(matrix.T)
+        return norm, polar.T
+    if matrix.shape[1] < HALVES_FROM or not has_half_products(matrix):
+        polar = polar_factor(matrix)
+        return matrix.mul_(polar).sum(), polar.float()
+    x, bound = _rational_step_in_halves(matrix)
+    for rho in SCALINGS_IN_HALVES[:-3]:
+        halves = split(x)
+        x = add_product(x, halves, split(gram_of_halves(halves)), beta=1.5 * rho, alpha=-0.5 * rho**3)
+    for rho in SCALINGS_IN_HALVES[-3:]:
+        halves = split(x)
+        change = gram_of_halves(halves, quick=rho != SCALINGS_IN_HALVES[-1]).mul_(-0.5 * rho**3)
+        change.diagonal().add_(1.5 * rho - 1)
+        x = add_small_product(x, halves, change)
+        del change
+    return matrix.mul_(x).sum() * bound, x
+
+
+def _bound(norm_of_gram: Tensor) -> Tensor:
+    """A bound of the largest singular value, at most the fourth root of the sum of all fourth powers; 1 for zero."""
+    return torch.where(norm_of_gram > 0, norm_of_gram.sqrt() * (1 + LOWER_END), 1.0)
 
 
 def _rational_step(x: Tensor) -> Tensor:
@@ -90,8 +125,30 @@ def _rational_step(x: Tensor) -> Tensor:
     return torch.cholesky_solve(x.mT, lower).mT.mul(a - b / c).add(x, alpha=b / c)
 
 
-def _add_product(x: Tensor, gram: Tensor, beta: float, alpha: float) -> Tensor:
-    """The sum beta X + alpha X G, in one operation where there is one."""
+def _rational_step_in_halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Divide a matrix by a bound of its singular values, in place, and take the same step, rounded to float32.
+
+    With the Cholesky factor L of the inverted matrix and Q = sqrt(c) X L^-T, both Q and L^-1 are of norm one, and their
+    product, times a / sqrt(c), about 2, may be rounded: singular values are large after it.
+    """
+    a, b, c, _ = RATIONAL
+    gram = lower_gram(x)
+    square = 2 * gram.tril(-1).square_().sum() + gram.diagonal().square().sum()
+    bound = _bound(square.sqrt())
+    x.div_(bound)
+    gram.mul_(c / bound.square()).diagonal().add_(1)
+    lower = torch.linalg.cholesky_ex(gram)[0]
+    del gram
+    inverse = invert_lower_(lower)
+    q = split(multiply_by_transposed_lower(x, inverse).mul_(math.sqrt(c)).float())
+    inverse_in_halves = split(inverse.float())
+    del inverse, lower
+    return add_product(x.float(), q, inverse_in_halves, beta=b / c, alpha=(a - b / c) / math.sqrt(c)), bound
+
+
+def _step(x: Tensor, rho: float) -> Tensor:
+    """The polynomial step, its sum in one operation where there is one."""
+    beta, alpha, gram = 1.5 * rho, -0.5 * rho**3, x.mT @ x
     if x.ndim == 2:
         return torch.addmm(x, x, gram, beta=beta, alpha=alpha)
     return torch.baddbmm(x, x, gram, beta=beta, alpha=alpha) if x.ndim == 3 else beta * x + alpha * (x @ gram)

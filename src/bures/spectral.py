@@ -46,7 +46,8 @@ float64 has and more than float32 can hold. ``"deflation"``: eigendecompositions
 matrix. Each gives the directions it resolves well, these are projected out, and what is left is decomposed again: more
 accurate in small directions than an SVD, from products and the cheapest decomposition there is. Where a few directions
 hold nearly all of the matrix, their singular values are lowered first, which changes no gradient. ``"polar"``: the
-polar factor by matrix products in float64, to the resolution of ``"gram"``.
+polar factor by matrix products in float64, to the resolution of ``"gram"``. (Of large float32 samples on a GPU it has
+five digits, as `bures.polar.norm_and_rounded_polar_factor` says.)
 
 ``"low-rank"`` is approximate: the leading quarter of the directions by a randomised range finder, the rest as if its
 singular values were equal. `nuclear_norm_error` bounds the error of the value. That of the gradient has no bound; on

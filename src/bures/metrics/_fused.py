@@ -25,33 +25,34 @@ from bures.arrays import checks_values, is_transformed
 from bures.exact_distances import smallest_square
 from bures.factors import Factor
 from bures.kernels import Bandwidth, Kernel
+from bures.metrics._fused_device import value_and_gradient_on_device
 from bures.metrics._pooled import gradient_rates, mean_squared_distances, pool, widths_of_blocks
 from bures.spectral import SMALL, norm_and_polar_factor, nuclear_norm
 
-__all__ = ["FusedProblem", "can_fuse", "fused_squared_distance"]
+__all__ = ["FusedProblem", "can_fuse", "fused_squared_distance", "with_gradient"]
 
 
 @dataclass(frozen=True)
 class FusedProblem:
     """What the pass needs beside the samples; ``reference`` is the general path, as a function of the samples."""
 
-    weights: tuple[Tensor, Tensor] | None  # None: equal, and then the factors are an array
-    factors: tuple[Callable[[], Factor], Callable[[], Factor]] | Tensor  # or both as an array C^T H D (2, n, n)
+    weights: tuple[Tensor, Tensor]
+    factors: tuple[Callable[[], Factor], Callable[[], Factor]]
     bandwidth: Bandwidth
     method: str
     reference: Callable[[Tensor, Tensor], Tensor]
 
 
-def can_fuse(xs: Tensor, kernel: Kernel, bandwidth: Bandwidth) -> bool:
-    """Whether the pass may be taken: it looks at values, and it is written for the Gaussian kernel and mean rules."""
-    return (
-        isinstance(kernel, str)
-        and kernel == "gaussian"
-        and bandwidth != "median"
-        and xs.device.type == "cpu"
-        and checks_values()
-        and not is_transformed()
-    )
+def can_fuse(xs: Tensor, kernel: Kernel, bandwidth: Bandwidth, method: str = "auto") -> bool:
+    """Whether a pass may be taken. They are written for the Gaussian kernel and mean rules.
+
+    That of the CPU looks at values; that of a GPU does not, and is for float32.
+    """
+    if not isinstance(kernel, str) or kernel != "gaussian" or bandwidth == "median" or is_transformed():
+        return False
+    if xs.is_cuda:
+        return xs.dtype == torch.float32 and method in ("auto", "polar") and not torch.compiler.is_compiling()
+    return xs.device.type == "cpu" and checks_values()
 
 
 def fused_squared_distance(xs: Tensor, xt: Tensor, problem: FusedProblem) -> Tensor:
@@ -64,28 +65,38 @@ def fused_squared_distance(xs: Tensor, xt: Tensor, problem: FusedProblem) -> Ten
         return problem.reference(xs, xt)
     if not wanted:
         return found[0]
-    value: Tensor = _FusedDistance.apply(xs, xt, *found, problem)
-    return value
+    value, gradient = found
+    assert gradient is not None
+    return with_gradient(xs, xt, value, gradient, problem.reference)
 
 
-class _FusedDistance(torch.autograd.Function):
+def with_gradient(
+    xs: Tensor, xt: Tensor, value: Tensor, gradient: Tensor, reference: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """A value whose gradient in the pooled sample is known; derivatives of that are those of ``reference``."""
+    known: Tensor = _KnownGradient.apply(xs, xt, value, gradient, reference)
+    return known
+
+
+class _KnownGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, xs: Tensor, xt: Tensor, value: Tensor, gradient: Tensor, problem: FusedProblem) -> Tensor:
-        ctx.problem = problem
+    def forward(ctx: Any, xs: Tensor, xt: Tensor, value: Tensor, gradient: Tensor, reference: Any) -> Tensor:
+        ctx.reference = reference
         ctx.save_for_backward(xs, xt, gradient)
         return value.view_as(value)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         xs, xt, gradient = ctx.saved_tensors
-        wanted = [x for x, needed in zip((xs, xt), ctx.needs_input_grad, strict=False) if needed]
+        need_s, need_t, *_ = ctx.needs_input_grad
         if torch.is_grad_enabled():  # a second derivative is wanted
-            value = ctx.problem.reference(xs, xt)
+            value = ctx.reference(xs, xt)
+            wanted = [x for x, needed in ((xs, need_s), (xt, need_t)) if needed]
             given = iter(torch.autograd.grad(value, wanted, grad, create_graph=True))
-            to_s, to_t = (next(given) if needed else None for needed in ctx.needs_input_grad[:2])
-            return to_s, to_t, None, None, None
-        parts = (grad * gradient).tensor_split((xs.shape[0],))
-        to_s, to_t = (part if needed else None for part, needed in zip(parts, ctx.needs_input_grad, strict=False))
+            to_s, to_t = (next(given) if needed else None for needed in (need_s, need_t))
+        else:
+            scaled, n = grad * gradient, xs.shape[0]
+            to_s, to_t = scaled[:n] if need_s else None, scaled[n:] if need_t else None
         return to_s, to_t, None, None, None
 
 
@@ -96,12 +107,9 @@ def _value_and_gradient(
 
     None where distances beside the bandwidth are noise: the general path takes them by differences.
     """
-    if not isinstance(problem.factors, Tensor):
-        return _block_by_block(xs, xt, problem, wanted=wanted)
-    gradient = xs.new_empty(xs.shape[0] + xt.shape[0], xs.shape[1]) if wanted else None
-    with torch.inference_mode():  # cheaper calls; what leaves is copied to, or written into, plain tensors
-        value = _paired(xs, xt, problem.factors, problem, gradient)
-    return None if value is None else (value.clone(), gradient)
+    if xs.is_cuda:
+        return value_and_gradient_on_device(xs, xt, problem.weights, problem.factors, problem.bandwidth, wanted=wanted)
+    return _block_by_block(xs, xt, problem, wanted=wanted)
 
 
 def _block_by_block(
@@ -113,8 +121,6 @@ def _block_by_block(
     factors is there.
     """
     n, method, dtype = xs.shape[0], problem.method, xs.dtype
-    assert not isinstance(problem.factors, Tensor)
-    assert problem.weights is not None
     x, scale, size = pool(xs, xt)
     norms = torch.linalg.vector_norm(x, dim=1).square_()
     samples, squares = x.tensor_split((n,)), norms.tensor_split((n,))
@@ -192,43 +198,3 @@ def _subtract_own_products_(distances: Tensor, a: Tensor) -> None:
 
 def _squared_distances(a: Tensor, square_a: Tensor, b: Tensor, square_b: Tensor) -> Tensor:
     return (square_a.unsqueeze(1) + square_b).addmm_(a, b.T, alpha=-2).clamp_min_(0)
-
-
-def _paired(xs: Tensor, xt: Tensor, product: Tensor, problem: FusedProblem, gradient: Tensor | None) -> Tensor | None:
-    """The same in fewer calls: the kernel of the pooled sample is one matrix, and both factors (2, n, n) one array.
-
-    Its block of source rows and target columns holds nothing of use until the gradient needs it.
-    """
-    n, dtype = xs.shape[0], xs.dtype
-    x, scale, size = pool(xs, xt)
-    source, target = x.tensor_split((n,))
-    kernel = x.new_zeros(2 * n, 2 * n)
-    blocks = kernel[:n, :n], kernel[n:, n:], kernel[n:, :n]
-    within, between = kernel.as_strided((2, n, n), (n * (2 * n + 1), 2 * n, 1)), blocks[2]
-    kernel[:, :n].addmm_(x, source.T, alpha=-2)
-    blocks[1].addmm_(target, target.T, alpha=-2)
-    norms = kernel.diagonal() / -2  # rounded as the products are, so that equal samples are at no distance
-    kernel.add_(norms).add_(norms.unsqueeze(1)).clamp_min_(0).fill_diagonal_(0)
-    (mean_s, _), (mean_ts, mean_t) = kernel.view(2, n, 2, n).mean(dim=(1, 3)).tolist()
-    largest = float(norms.max())
-    widths = widths_of_blocks(problem.bandwidth, (mean_s, mean_t, mean_ts), largest, x, scale, size, part=0.5)
-    if min(widths) < smallest_square(largest, dtype):
-        return None
-    for block, width in zip(blocks, widths, strict=True):
-        block.mul_(-1 / width).expm1_()
-    rounded = product.to(dtype)
-    outer = torch.bmm(rounded.mT, rounded)
-    value = (within * outer).sum()
-    cross = (product[1] @ between.double()).to(dtype) @ rounded[0].T
-    if gradient is None:
-        return value.sub_(nuclear_norm(cross, problem.method), alpha=2)
-    norm, polar = norm_and_polar_factor(cross, problem.method)
-    kernel.add_(1)
-    within.mul_(outer)
-    between.mul_(rounded[1].T @ polar @ rounded[0])
-    for block, rate in zip(blocks, gradient_rates(widths, scale), strict=True):
-        block.mul_(rate)
-    kernel[:n, n:].copy_(between.T)
-    kernel.diagonal().sub_(kernel.sum(dim=1))
-    torch.mm(kernel, x, out=gradient)
-    return value.sub_(norm, alpha=2)

@@ -25,6 +25,8 @@ def pool(xs: Tensor, xt: Tensor) -> tuple[Tensor, float, float]:
     lowest, highest = torch.aminmax(x)
     largest = max(-float(lowest), float(highest))
     harmless = 2.0**-20 < largest < 2.0**20  # the squares are far from both ends of the range
+    if not math.isfinite(largest):
+        return x, 1.0, largest
     size = 1.0 if largest == 0 else math.ldexp(1.0, math.frexp(largest)[1] - 1)
     scale = 1.0 if harmless else size
     if scale != 1:

@@ -112,7 +112,7 @@ class ConditionalProblem:
     def squared_distance(self) -> Tensor:
         """The squared CKB distance alone, in one pass where that can be."""
         kernel, bandwidth = self.gram.keywords["kernel"], self.gram.keywords["bandwidth"]
-        if not can_fuse(self.samples[0], kernel, bandwidth):
+        if not can_fuse(self.samples[0], kernel, bandwidth, self.method):
             return self.terms().squared_distance
 
         def reference(xs: Tensor, xt: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class ConditionalProblem:
         method, precision, dtype = self.method, DOUBLE, self.samples[0].dtype
         if method == "low-rank" and min(map(len, self.samples)) < SMALL:
             method = "gram"  # as `nuclear_norm` has it
-        if float(self.eps) >= WELL_CONDITIONED:
+        if not self.eps.is_cuda and float(self.eps) >= WELL_CONDITIONED:
             precision = Precision(dtype, dtype if method == "low-rank" else torch.float64)
         weights = self.source.weights, self.target.weights
         factors = tuple(partial(side.factor, self.eps, precision) for side in (self.source, self.target))

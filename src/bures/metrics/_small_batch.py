@@ -1,8 +1,7 @@
 r"""CKB of two small batches of equal size on the CPU, as training calls it: few operations.
 
-With forty samples an operation costs more in its call than in its arithmetic. So factors are plain matrices here, which
-`bures.metrics._fused` takes as one array (2, n, n), and those of hard classes are written down. Whatever is out of the
-ordinary (other options, other shapes, wrong values) is left to `bures.metrics._problem`, which also words
+Factors are plain matrices here, for `bures.metrics._paired`, and those of hard classes are written down. Whatever is
+out of the ordinary (other options, other shapes, wrong values) is left to `bures.metrics._problem`, which also words
 the errors.
 """
 
@@ -10,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from torch.nn.functional import one_hot
 
 from bures.arrays import checks_values, is_transformed
 from bures.factors import label_noise
-from bures.metrics._fused import FusedProblem, fused_squared_distance
+from bures.metrics._fused import with_gradient
+from bures.metrics._paired import paired_distance
 
 __all__ = ["is_ordinary", "small_batch_ckb"]
 
@@ -68,25 +69,20 @@ def small_batch_ckb(
         and not is_transformed()
     ):
         return None
-    with torch.inference_mode():
-        largest = _largest_probability(p_t)
-        if largest is None or not math.isfinite(float(z_s.sum() + z_t.sum())):
-            return None
+    wanted = torch.is_grad_enabled() and (z_s.requires_grad or z_t.requires_grad)
+    gradient = z_s.new_empty(2 * n, z_s.shape[1]) if wanted else None
+    # Calls are cheaper so; what leaves is a number, or written into a plain tensor. A kernel that is too wide or too
+    # narrow is a constant, without a warning.
+    with torch.inference_mode(), np.errstate(all="ignore"):
         source = _factor_of_source(y_s, p_t.shape[1], float(options["eps"]))
-        target = _factor_of_rows(p_t, largest, float(options["eps"]))
+        target = _factor_of_rows(p_t, float(options["eps"]))
         if source is None or target is None:
             return None
-        factors = torch.stack([source, target])
-    problem = FusedProblem(None, factors, options["bandwidth"], options["method"], reference)
-    return fused_squared_distance(z_s, z_t, problem)
-
-
-def _largest_probability(rows: Tensor) -> float | None:
-    """The largest entry of rows (n, K) on the simplex; None where they are not, beyond the rounding of float32."""
-    (low, high), (least, most) = torch.aminmax(rows), torch.aminmax(rows.sum(dim=1))
-    if float(low) >= -1e-4 and float(least) >= 1 - 1e-4 and float(most) <= 1 + 1e-4:
-        return float(high)
-    return None
+        value = paired_distance(z_s, z_t, (source, target), options["bandwidth"], options["method"], gradient)
+    if value is None:
+        return None
+    result = torch.tensor(value, dtype=z_s.dtype)
+    return result if gradient is None else with_gradient(z_s, z_t, result, gradient, reference)
 
 
 def _factor_of_source(labels: Tensor, n_classes: int, eps: float) -> Tensor | None:
@@ -96,45 +92,63 @@ def _factor_of_source(labels: Tensor, n_classes: int, eps: float) -> Tensor | No
             return None
         if n_classes <= len(y):
             return _factor_of_classes(y, n_classes, eps)
-        return _factor_of_rows(one_hot(labels, n_classes).double(), 1.0, eps)
+        return _factor_of_rows(one_hot(labels, n_classes).double(), eps)
     if labels.ndim == 2 and labels.shape[1] == n_classes and labels.is_floating_point():
-        largest = _largest_probability(labels)
-        return None if largest is None else _factor_of_rows(labels, largest, eps)
+        return _factor_of_rows(labels, eps)
     return None
 
 
 def _factor_of_classes(y: Any, n_classes: int, eps: float) -> Tensor:
     """C^T H D (n, n) of classes (n,): `bures.factors.LowRankFactor`, multiplied out and taken sample by sample."""
-    n, counts = len(y), np.bincount(y, minlength=n_classes)
-    frequency, root = counts / n, math.sqrt(n)
+    n, counts = len(y), np.bincount(y, minlength=n_classes).tolist()
+    root, share = math.sqrt(n), math.sqrt(eps)
     # Squared distances of one-hot rows are 2, and their mean is the bandwidth.
-    contrast = -math.expm1(-1 / max(1 - float(frequency @ frequency), SMALLEST_VARIANCE))
-    inverse = 1 / (contrast * frequency + eps)
-    inverse_root = np.sqrt(inverse)
-    table = np.outer(inverse_root, inverse * (-math.sqrt(eps) / (n * root * float(frequency @ inverse))))
-    table.ravel()[:: n_classes + 1] += (math.sqrt(eps) * inverse_root - 1) / (root * np.maximum(counts, 1))
+    contrast = -math.expm1(-1 / max(1 - sum(count * count for count in counts) / n**2, SMALLEST_VARIANCE))
+    inverses = [1 / (contrast * count / n + eps) for count in counts]
+    scale = -share / (root * sum(count * inverse for count, inverse in zip(counts, inverses, strict=True)))
+    table = np.outer(np.sqrt(inverses), [scale * inverse for inverse in inverses])
+    table.ravel()[:: n_classes + 1] += [
+        (share * math.sqrt(inverse) - 1) / (root * max(count, 1))
+        for count, inverse in zip(counts, inverses, strict=True)
+    ]
     product = table.take(y, axis=0).take(y, axis=1)
     product.ravel()[:: n + 1] += 1 / root
     return torch.from_numpy(product)
 
 
-def _factor_of_rows(labels: Tensor, largest: float, eps: float) -> Tensor | None:
+def _factor_of_rows(labels: Tensor, eps: float) -> Tensor | None:
     """C^T H D (n, n) of rows (n, K): the paper's formulas, C = sqrt(eps n) L^-T with L L^T = G_Y + eps n I.
 
-    ``largest`` is the largest entry; differences below its rounding are noise.
+    None where rows are not on the simplex, beyond the rounding of float32.
     """
-    n, rows = len(labels), labels.double()
-    rows = rows - rows.mean(dim=0)  # exact where rows almost agree, so that products tell them apart
-    gram = rows @ rows.T
-    norms = gram.diagonal().clone()
-    width = max(2 * float(norms.sum()) / n, (label_noise(torch.finfo(labels.dtype).eps) * largest) ** 2)
-    gram.mul_(2).sub_(norms).sub_(norms.unsqueeze(1)).div_(width).exp_()
-    mean = gram.mean(dim=1)
-    gram.sub_(mean).sub_((mean - mean.mean()).unsqueeze(1)).diagonal().add_(eps * n)
-    lower, info = torch.linalg.cholesky_ex(gram)
+    n, rows = len(labels), labels.detach().to(torch.float64, copy=True).numpy()
+    totals = np.add.reduce(rows, axis=1)
+    if not (rows.min() >= -1e-4 and totals.min() >= 1 - 1e-4 and totals.max() <= 1 + 1e-4):
+        return None
+    noise = label_noise(torch.finfo(labels.dtype).eps) * float(rows.max())  # differences below it are rounding
+    rows -= np.add.reduce(rows, axis=0) / n  # exact where rows almost agree, so that products tell them apart
+    gram = _products(rows)
+    norms = gram.diagonal().copy()
+    gram *= 2
+    gram -= norms
+    gram -= norms[:, None]
+    gram /= max(2 * float(norms.sum()) / n, noise**2)
+    np.exp(gram, out=gram)
+    gram.ravel()[:: n + 1] += eps * n
+    lower, info = torch.linalg.cholesky_ex(torch.from_numpy(gram))
     if int(info):
         return None
-    centring = torch.full((n, n), -math.sqrt(eps) / n, dtype=torch.float64)
-    centring.diagonal().add_(math.sqrt(eps))
-    product: Tensor = torch.linalg.solve_triangular(lower, centring, upper=False)
-    return product
+    product: Tensor = torch.linalg.solve_triangular(lower, _scaled_identity(n, math.sqrt(eps)), upper=False)
+    # On the centred part the inverse of H K H + eps n I is that of K + eps n I, less what it gives the constant.
+    of_ones = product.sum(dim=1)
+    return product.addr_(of_ones, of_ones @ product, alpha=-1 / float(of_ones @ of_ones))
+
+
+def _products(rows: Any) -> Any:
+    tensor = torch.from_numpy(rows)
+    return (tensor @ tensor.T).numpy()
+
+
+@lru_cache(maxsize=8)
+def _scaled_identity(n: int, scale: float) -> Tensor:
+    return scale * torch.eye(n, dtype=torch.float64)

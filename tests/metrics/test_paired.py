@@ -1,0 +1,105 @@
+"""Small batches of equal size: every dtype of probabilities, bandwidths at the ends of the range, and no warning."""
+
+import numpy as np
+import pytest
+import torch
+
+import bures
+from bures.metrics import _small_batch
+from bures.metrics._problem import conditional_problem
+
+
+def batch(n=20, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    z_s, z_t = (torch.randn(n, 6, generator=generator, dtype=torch.float64).to(dtype) for _ in range(2))
+    return z_s, torch.arange(n) % 3, 1.5 * z_t, torch.randn(n, 3, generator=generator).softmax(1)
+
+
+@pytest.fixture
+def is_taken(monkeypatch):
+    """Fails where the small pass was not taken."""
+    taken = []
+
+    def note(*arguments, distance=_small_batch.paired_distance):
+        taken.append(distance(*arguments))
+        return taken[-1]
+
+    monkeypatch.setattr(_small_batch, "paired_distance", note)
+    yield
+    assert taken
+    assert None not in taken
+
+
+def by_definition(z_s, y_s, z_t, p_t, eps=1e-2):
+    """Theorem 5 with the inverse, the symmetric square roots and the singular values that it names, in NumPy."""
+    z_s, z_t, p_t = (part.detach().double().numpy() for part in (z_s, z_t, p_t))
+    y_s = np.eye(3)[y_s.numpy()]
+
+    def kernel(a, b):
+        squares = ((a[:, None] - b) ** 2).sum(-1)
+        return np.exp(-squares / squares.mean())
+
+    n = len(z_s)
+    centring = np.eye(n) - 1 / n
+    roots, traces = [], 0.0
+    for z, y in ((z_s, y_s), (z_t, p_t)):
+        inverse = np.linalg.inv(centring @ kernel(y, y) @ centring + eps * n * np.eye(n))
+        traces += eps * np.trace(centring @ kernel(z, z) @ centring @ inverse)
+        values, vectors = np.linalg.eigh(eps * n * inverse)
+        roots.append(centring @ (vectors * np.sqrt(values)) @ vectors.T)
+    cross = roots[1].T @ kernel(z_t, z_s) @ roots[0]
+    return traces - 2 * np.linalg.svd(cross, compute_uv=False).sum() / n
+
+
+@pytest.mark.parametrize("n", [2, 20, 95, 96, 130])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_value_is_that_of_the_definition(is_taken, dtype, n):
+    given = batch(n, dtype)
+    exact = by_definition(*given)
+    assert float(bures.CKBLoss()(*given)) == pytest.approx(exact, abs=1e-5 if dtype == torch.float32 else 1e-12)
+    z_s = given[0].requires_grad_()
+    with_gradient = bures.CKBLoss()(z_s, *given[1:])
+    assert with_gradient.dtype == dtype
+    assert float(with_gradient.detach()) == pytest.approx(exact, abs=1e-5 if dtype == torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_probabilities_of_every_dtype_are_constants(dtype):
+    z_s, y_s, z_t, p_t = batch()
+    p_t = torch.nn.functional.one_hot(p_t.argmax(1), 3).to(dtype).requires_grad_()  # exact in every dtype
+    z_s.requires_grad_()
+    value = bures.CKBLoss()(z_s, y_s, z_t, p_t)
+    value.backward()
+    assert p_t.grad is None
+    expected = bures.CKBLoss()(z_s.detach(), y_s, z_t, p_t.detach().double())
+    assert float(value.detach()) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["svd", "polar", "deflation", "gram", "low-rank"])
+def test_every_method_is_honoured(is_taken, method):
+    z_s, y_s, z_t, p_t = batch()
+    z_s.requires_grad_()
+    (expected,) = torch.autograd.grad(bures.CKBLoss()(z_s, y_s, z_t, p_t), z_s)
+    (gradient,) = torch.autograd.grad(bures.CKBLoss(method=method)(z_s, y_s, z_t, p_t), z_s)
+    assert float((gradient - expected).norm()) <= 1e-3 * float(expected.norm())
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("bandwidth", [1e-44, 1e-20, 1e20, 1e44])
+def test_bandwidths_at_the_ends_of_the_range_warn_of_nothing(bandwidth):
+    z_s, y_s, z_t, p_t = batch()
+    z_s.requires_grad_()
+    value = bures.CKBLoss(bandwidth=bandwidth)(z_s, y_s, z_t, p_t)
+    options = {"kernel": "gaussian", "label_kernel": "gaussian", "label_bandwidth": "mean", "eps": 1e-2, "prior": None}
+    general = conditional_problem(
+        z_s.detach().double(), y_s, z_t.double(), p_t.double(), bandwidth=bandwidth, conditioning=("hard", "soft"),
+        method="svd", sample_weight_s=None, sample_weight_t=None, **options,
+    )  # fmt: skip
+    assert float(value.detach()) == pytest.approx(float(general.terms().squared_distance), abs=1e-5)
+
+
+def test_features_that_are_not_finite_are_named():
+    z_s, y_s, z_t, p_t = batch()
+    z_t[3, 2] = torch.nan
+    with pytest.raises(ValueError, match=r"z_t contains NaN or infinity in 1 of 20 rows \(first: row 3\)"):
+        bures.CKBLoss()(z_s, y_s, z_t, p_t)
