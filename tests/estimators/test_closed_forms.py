@@ -8,7 +8,7 @@ from scipy.integrate import quad_vec
 from scipy.linalg import eig, expm, logm, null_space, sqrtm, subspace_angles
 
 import bures
-from bures.estimators import CORAL, GFK, KGOT, OTIT, TCA, OTClassReg, SubspaceAlignment
+from bures.estimators import CORAL, GFK, KGOT, OTIT, TCA, OTClassReg, SubspaceAlignment, _covariance
 
 
 def sample(n, d, seed, *, offset=0.0):
@@ -28,6 +28,17 @@ def covariance(x):
 
 def target_rows(adapter, x):
     return adapter.transform(x, sample_domain=np.full(len(x), -1))
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-9, 0.0])
+def test_principal_axes_are_those_of_the_singular_value_decomposition(spread):
+    rows = sample(40, 4, 0)
+    rows[:, 3] = rows[:, :3].sum(axis=1) + spread * rows[:, 3]  # from here on a direction has hardly any variance
+    rows -= rows.mean(axis=0)
+    singular, axes = _covariance.principal_axes(rows)
+    _, expected, vectors = np.linalg.svd(rows, full_matrices=False)
+    np.testing.assert_allclose(singular, expected, rtol=1e-6, atol=1e-14 * expected[0])
+    np.testing.assert_allclose(np.abs(axes.T @ vectors.T), np.eye(4), atol=1e-7)
 
 
 # CORAL
@@ -136,9 +147,9 @@ def test_the_automatic_dimension_is_at_most_half_the_features():
 # TCA
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", "linear", "laplacian"])
-def test_tca_solves_its_eigenproblem(kernel):
-    xs, xt = sample(12, 3, 0), sample(9, 3, 1, offset=1.0)
+@pytest.mark.parametrize(("kernel", "d"), [("gaussian", 3), ("linear", 3), ("linear", 30), ("laplacian", 3)])
+def test_tca_solves_its_eigenproblem(kernel, d):
+    xs, xt = sample(12, d, 0), sample(9, d, 1, offset=1.0)
     x, n, m, mu = np.concatenate([xs, xt]), 12, 9, 0.5
     if kernel == "linear":
         gram = x @ x.T

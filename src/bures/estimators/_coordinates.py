@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bures.estimators._base import Floats
+from bures.estimators._covariance import principal_axes
 from bures.feature_maps import NystroemMap
 from bures.kernels import Bandwidth
 
@@ -25,9 +26,9 @@ class PrincipalCoordinates:
         """At most ``n_components`` of the components with a variance above rounding, and at least one."""
         pooled = np.concatenate([xs, xt])
         centre = pooled.mean(axis=0)
-        _, singular, axes = np.linalg.svd(pooled - centre, full_matrices=False)
+        singular, axes = principal_axes(pooled - centre)
         rank = int((singular > singular[0] * max(pooled.shape) * np.finfo(np.float64).eps).sum())
-        return cls(centre, axes[: max(1, min(rank, n_components))].T)
+        return cls(centre, axes[:, : max(1, min(rank, n_components))])
 
     def __call__(self, x: Floats) -> Floats:
         """The components (n, r) of rows (n, d)."""

@@ -8,7 +8,13 @@ import numpy as np
 
 from bures.estimators._base import Floats
 
-__all__ = ["MongeMap", "RidgedCovariance", "mean_variance"]
+__all__ = ["MongeMap", "RidgedCovariance", "mean_variance", "principal_axes"]
+
+WELL_CONDITIONED = 1e-10
+"""Share of the largest variance that the smallest must exceed for axes to be taken from a covariance matrix.
+
+Its rounding, eps times the largest variance, is then a millionth of any of them.
+"""
 
 
 def mean_variance(*samples: Floats) -> float:
@@ -18,6 +24,21 @@ def mean_variance(*samples: Floats) -> float:
     """
     variance = float(np.mean([sample.var(axis=0).mean() for sample in samples]))
     return variance if variance > 0 else 1.0
+
+
+def principal_axes(centred: Floats) -> tuple[Floats, Floats]:
+    """Singular values (r,), from the largest, and principal axes (d, r) of centred rows (n, d), r the smaller side.
+
+    The eigenvectors of the matrix of products (d, d) are had in a third of the time of a singular value decomposition,
+    and have its digits where no variance is small beside the largest. Otherwise they are not taken.
+    """
+    n, d = centred.shape
+    if n > d:
+        values, vectors = np.linalg.eigh(centred.T @ centred)
+        if values[0] > WELL_CONDITIONED * values[-1]:
+            return np.sqrt(values[::-1]), vectors[:, ::-1]
+    _, singular, axes = np.linalg.svd(centred, full_matrices=False)
+    return singular, axes.T
 
 
 @dataclass(frozen=True)
@@ -33,8 +54,8 @@ class RidgedCovariance:
     def fit(cls, x: Floats, ridge: float) -> RidgedCovariance:
         """The covariance (1/n) of the rows of ``x`` (n, d)."""
         mean = x.mean(axis=0)
-        _, singular, axes = np.linalg.svd((x - mean) / np.sqrt(len(x)), full_matrices=False)
-        return cls(mean, axes.T, singular**2, ridge)
+        singular, axes = principal_axes((x - mean) / np.sqrt(len(x)))
+        return cls(mean, axes, singular**2, ridge)
 
     def power(self, x: Floats, exponent: float) -> Floats:
         """The rows x (n, d) times (C + ridge I) to a power: off the principal axes this is the ridge to the power."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from bures.arrays import check_choice
 from bures.estimators._base import Floats, at_most
+from bures.estimators._covariance import principal_axes
 
 __all__ = ["SubspacePair", "choose_dimension"]
 
@@ -41,10 +42,10 @@ class SubspacePair:
 
 def _principal_axes(centred: Floats) -> Floats:
     """Orthonormal principal axes (d, r) with a variance above rounding, at least one."""
-    _, singular, axes = np.linalg.svd(centred, full_matrices=False)
+    singular, axes = principal_axes(centred)
     cut = singular[0] * max(centred.shape) * np.finfo(np.float64).eps
     rank = max(1, int((singular > cut).sum()))
-    return np.asarray(axes[:rank].T)
+    return np.asarray(axes[:, :rank])
 
 
 def choose_dimension(basis_s: Floats, basis_t: Floats, basis_pooled: Floats) -> int:

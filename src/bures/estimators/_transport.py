@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,10 @@ __all__ = ["OTIT", "OTClassReg"]
 
 MARGINAL_TOLERANCE = 1e-2
 """A coupling whose marginals are off by more than this share in the mean is reported."""
+
+
+SMOOTHING = 1e-3
+"""Added to the mass of a class under the root, as POT does: the root has no tangent at zero."""
 
 
 class OTIT(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
@@ -126,7 +131,8 @@ class OTClassReg(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
 
     .. math:: \mathrm{reg\_class} \sum_j \sum_c \Big( \sum_{i \in I_c} \gamma_{ij} \Big)^{1/2} ,
 
-    solved by POT's ``SinkhornLpl1Transport``, which needs memory for n m K numbers. A source row goes to the average
+    solved as POT's ``SinkhornLpl1Transport`` does, by POT's Sinkhorn iteration for one linearisation of the regulariser
+    after the other, in memory for n m numbers. A source row goes to the average
     of the target rows it is coupled with; a row that was not fitted moves like the fitted row nearest to it. Target
     rows stay as they are. Needs POT: ``pip install 'bures[ot]'``.
 
@@ -164,19 +170,19 @@ class OTClassReg(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
         self.tol = tol
 
     def _fit_domains(self, xs: Floats, ys: NDArray[Any] | None, xt: Floats) -> None:
-        transport = _pot(type(self).__name__)
+        _pot(type(self).__name__)
         assert ys is not None
         unit = _mean_cost(xs, xt)
         self.reg_ = check_positive("reg", self.reg) * unit
-        solver = transport.SinkhornLpl1Transport(
-            reg_e=self.reg_,
-            reg_cl=check_positive("reg_class", self.reg_class) * unit,
-            max_iter=at_most("max_iter", self.max_iter, self.max_iter),
+        self.n_iter_ = at_most("max_iter", self.max_iter, self.max_iter)
+        solver = _ClassRegularised(
+            reg=self.reg_,
+            reg_class=check_positive("reg_class", self.reg_class) * unit,
+            max_iter=self.n_iter_,
             max_inner_iter=at_most("max_inner_iter", self.max_inner_iter, self.max_inner_iter),
             tol=check_positive("tol", self.tol),
         )
         self.coupling_ = _solve(solver, xs - xs.mean(axis=0), class_codes(ys)[1], xt - xt.mean(axis=0))
-        self.n_iter_ = solver.max_iter
         self._source_rows = xs
         self._displacement = _barycentres(self.coupling_, xt) - xs
 
@@ -185,6 +191,34 @@ class OTClassReg(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
             return np.asarray(x + self._displacement)
         nearest = euclidean_distances(x, self._source_rows, squared=True).argmin(axis=1)
         return np.asarray(x + self._displacement[nearest])
+
+
+@dataclass
+class _ClassRegularised:
+    """Majorisation of the class regulariser: its tangent at the last plan joins the cost, and Sinkhorn gives the next.
+
+    What POT's ``SinkhornLpl1Transport`` computes, without its array of plans by class (n, m, K).
+    """
+
+    reg: float
+    reg_class: float
+    max_iter: int
+    max_inner_iter: int
+    tol: float
+
+    def fit(self, Xs: Floats, ys: NDArray[np.int64], Xt: Floats) -> None:
+        """Find ``coupling_`` (n, m)."""
+        from ot import dist, sinkhorn
+
+        cost = dist(Xs, Xt)
+        weights = [np.full(n, 1 / n) for n in cost.shape]
+        members = np.eye(ys.max() + 1)[:, ys]  # (K, n)
+        tangent = 0.0
+        for _ in range(self.max_iter):
+            plan = sinkhorn(*weights, cost + tangent, self.reg, numItermax=self.max_inner_iter, stopThr=self.tol)
+            mass = members @ plan  # of each class at each target row
+            tangent = members.T @ (self.reg_class / 2 / np.sqrt(mass + SMOOTHING))
+        self.coupling_ = plan
 
 
 def _barycentres(coupling: Floats, xt: Floats) -> Floats:

@@ -44,8 +44,9 @@ SHALLOW: Mapping[str, ShallowMethod] = MappingProxyType(
         "ot-it": ShallowMethod(lambda seed: estimators.OTIT()),
         "ot-class-reg": ShallowMethod(lambda seed: estimators.OTClassReg()),
         "kgot-map": ShallowMethod(lambda seed: estimators.KGOT(seed=seed), seeded=True),
-        "ckb-map": ShallowMethod(lambda seed: estimators.ConditionalBuresAdapter("ckb", seed=seed), seeded=True),
-        "ckw-map": ShallowMethod(lambda seed: estimators.ConditionalBuresAdapter("ckw", seed=seed), seeded=True),
+        # The linear kernel, their default, has no landmarks to be drawn.
+        "ckb-map": ShallowMethod(lambda seed: estimators.ConditionalBuresAdapter("ckb")),
+        "ckw-map": ShallowMethod(lambda seed: estimators.ConditionalBuresAdapter("ckw")),
     }
 )
 

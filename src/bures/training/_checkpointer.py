@@ -128,7 +128,7 @@ def restore(trainer: L.Trainer | None, module: AdaptationModule, state: dict[str
     module.steps_done = state["step"]
     module.network.load_state_dict(state["network"])
     module.method.load_state_dict(state["method"])
-    module.record.load_state_dict(state["record"], module.device)
+    module.record.load_state_dict(state["record"])
     if module.queue is not None:
         module.queue.load_state_dict(state["queue"], module.device)
     if trainer is not None:

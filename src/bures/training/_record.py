@@ -1,8 +1,10 @@
-"""What the steps of an epoch were like, summed up on the device so that no step waits for it."""
+"""What the steps of an epoch were like; values stay on the device until somebody asks, so that no step waits for it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -33,8 +35,9 @@ class StepRecord:
     def reset(self) -> None:
         """Forget the values."""
         # Terms come and go with their start epochs: values are summed for each set of terms by itself.
-        self._sums: dict[tuple[str, ...], tuple[Tensor, int]] = {}
-        self._bad: dict[tuple[str, ...], Tensor] = {}
+        self._sums: dict[tuple[str, ...], tuple[list[float], int]] = {}
+        self._bad: dict[str, int] = {}
+        self._waiting: list[tuple[int, tuple[str, ...], int, Tensor]] = []
 
     def add(
         self,
@@ -44,47 +47,55 @@ class StepRecord:
         weights: Mapping[str, float] | None = None,
     ) -> None:
         """Add the values of a step; ``losses`` are watched."""
-        names = (*losses, *(others or {}))
-        parts = [value.detach() for value in (*losses.values(), *(others or {}).values())]
-        wide = torch.float32 if parts[0].device.type == "mps" else torch.float64  # Apple's GPUs lack float64
-        values = torch.stack([part.to(wide) for part in parts])
-        total, count = self._sums.get(names, (torch.zeros_like(values), 0))
-        self._sums[names] = (total + values, count + 1)
-        watched = tuple(losses)
-        bad = self._bad.get(watched)
-        if bad is None:
-            bad = torch.full((len(watched),), -1, dtype=torch.int64, device=values.device)
-        self._bad[watched] = torch.where((bad < 0) & ~values[: len(watched)].isfinite(), step, bad)
+        named = {**losses, **(others or {})}
+        # One call on the device for a step; what is made of the values waits until somebody asks.
+        values = torch.stack([value.detach() for value in named.values()])
+        self._waiting.append((step, tuple(named), len(losses), values))
         self.weights = dict(weights or {})
+
+    def _read(self) -> None:
+        """Take in the values that wait on the device, in their order."""
+        if not self._waiting:
+            return
+        numbers = iter(torch.cat([values for *_, values in self._waiting]).tolist())
+        for step, names, watched, _ in self._waiting:
+            row = list(islice(numbers, len(names)))
+            total, count = self._sums.get(names, ([0.0] * len(names), 0))
+            self._sums[names] = ([a + b for a, b in zip(total, row, strict=True)], count + 1)
+            for name, value in zip(names[:watched], row, strict=False):
+                if not math.isfinite(value):
+                    self._bad.setdefault(name, step)
+        self._waiting.clear()
 
     def means(self) -> dict[str, float]:
         """The mean of each value over the steps in which it was there."""
+        self._read()
         sums: dict[str, float] = {}
         counts: dict[str, int] = {}
         for names, (total, count) in self._sums.items():
-            for name, value in zip(names, total.tolist(), strict=True):
+            for name, value in zip(names, total, strict=True):
                 sums[name] = sums.get(name, 0.0) + value
                 counts[name] = counts.get(name, 0) + count
         return {name: value / counts[name] for name, value in sums.items()}
 
     def check_finite(self) -> None:
         """Raise if a loss was not finite in a step that was added."""
-        found: dict[str, int] = {}
-        for names, bad in self._bad.items():
-            found |= {name: step for name, step in zip(names, bad.tolist(), strict=True) if step >= 0}
-        if not found:
+        self._read()
+        if not self._bad:
             return
-        first = min(found.values())
-        broken = tuple(name for name, step in found.items() if step == first)
+        first = min(self._bad.values())
+        broken = tuple(name for name, step in self._bad.items() if step == first)
         # The sum is not finite either; it is the culprit only where no single term is.
         raise NonFiniteLossError(first, tuple(name for name in broken if name != "loss") or broken)
 
     def state_dict(self) -> dict[str, object]:
         """The sums, for a checkpoint."""
-        return {"sums": [(list(names), total.cpu(), count) for names, (total, count) in self._sums.items()]}
+        self._read()
+        sums = [(list(names), torch.tensor(total, dtype=torch.float64), n) for names, (total, n) in self._sums.items()]
+        return {"sums": sums}
 
-    def load_state_dict(self, state: Mapping[str, object], device: torch.device) -> None:
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Go on from the sums of a checkpoint."""
         self.reset()
         sums: list[tuple[list[str], Tensor, int]] = state["sums"]  # type: ignore[assignment]
-        self._sums = {tuple(names): (total.to(device), count) for names, total, count in sums}
+        self._sums = {tuple(names): (total.tolist(), count) for names, total, count in sums}
