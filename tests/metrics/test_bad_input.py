@@ -511,6 +511,13 @@ def test_bures_refuses(row):
     refuses(row, bures.bures, takes_labels=False, xs=XS, xt=XT)
 
 
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e30), (torch.float64, 1e160)], ids=str)
+def test_bures_refuses_samples_whose_squares_are_beyond_their_dtype(dtype, size):
+    xs, xt = (torch.as_tensor(size * x, dtype=dtype) for x in (XS, XT))
+    with pytest.raises(ValueError, match=rf"xs and xt have entries of size .* beyond the range of {dtype}"):
+        bures.bures(xs, xt)
+
+
 @each_conditional
 @table(
     *TORCH_FEATURES,
