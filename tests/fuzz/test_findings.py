@@ -113,6 +113,8 @@ def test_squares_beyond_the_range_of_the_dtype_are_refused(call):
     with pytest.raises(ValueError, match=r"xs and xt have entries of size .* beyond the range of torch.float32"):
         call(xs, xt)
     assert np.isfinite(float(call(xs.double(), xt.double())))
+    with pytest.raises(ValueError, match=r"xs and xt have entries of size .* beyond the range of torch.float64"):
+        call(1e160 * XS, 1e160 * XT)
 
 
 # ------------------------------------------------------------------------------------------------- arrays and labels
