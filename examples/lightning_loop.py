@@ -86,7 +86,7 @@ def outputs(module, batch):
 
 
 def run(distance):
-    L.seed_everything(arguments.seed, verbose=False)
+    torch.manual_seed(arguments.seed)
     monitor = ShiftMonitor(
         outputs,
         DataLoader(held_out, batch_size=100),

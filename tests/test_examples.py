@@ -27,11 +27,20 @@ def no_example_is_left_out():
     assert scripts == tested, "a new example needs a test here"
 
 
-def run_example(name, folder):
-    """Run an example as a user would, without a display; return what it printed."""
+@pytest.fixture
+def run_example(request):
+    """A function that runs an example as a user would, without a display, and returns what it printed.
+
+    Warnings are errors but for those that pytest was told with -W to ignore, as is done for old releases.
+    """
+    ignored = [word for rule in request.config.getoption("pythonwarnings") or () for word in ("-W", rule)]
+    return lambda name, folder: run(name, folder, ["-W", "error", *ignored])
+
+
+def run(name, folder, options):
     # One thread: the tests run beside each other.
     environment = {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-W", "error", ROOT / "examples" / f"{name}.py", "--quick", "--output", folder]
+    command = [sys.executable, *options, ROOT / "examples" / f"{name}.py", "--quick", "--output", folder]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -45,13 +54,13 @@ def read_manifest(folder):
     return json.loads(text)
 
 
-def test_conditional_shift(tmp_path):
+def test_conditional_shift(tmp_path, run_example):
     printed = run_example("conditional_shift", tmp_path)
     assert "CKB" in printed
     assert (tmp_path / "conditional_shift.png").stat().st_size > 10_000
 
 
-def test_convergence(tmp_path):
+def test_convergence(tmp_path, run_example):
     printed = run_example("convergence", tmp_path)
     for name in ("convergence", "convergence_gaussian"):
         for suffix in (".png", ".svg"):
@@ -72,7 +81,7 @@ def test_convergence(tmp_path):
             assert orders[kernel][quantity] == pytest.approx(1, abs=0.01)
 
 
-def test_complexity(tmp_path):
+def test_complexity(tmp_path, run_example):
     printed = run_example("complexity", tmp_path)
     assert (tmp_path / "complexity.png").stat().st_size > 10_000
     exponents = read_manifest(tmp_path)["results"]["exponents"]
@@ -82,7 +91,7 @@ def test_complexity(tmp_path):
     assert all(fit["exponent"] > 0 for fit in exponents)
 
 
-def test_lightning_loop(tmp_path):
+def test_lightning_loop(tmp_path, run_example):
     run_example("lightning_loop", tmp_path)
     assert (tmp_path / "lightning_loop.png").stat().st_size > 10_000
     histories = read_manifest(tmp_path)["results"]["histories"]
@@ -93,7 +102,7 @@ def test_lightning_loop(tmp_path):
     assert all(row["shift/source_accuracy"] > 0.5 for row in last.values())
 
 
-def test_moments(tmp_path):
+def test_moments(tmp_path, run_example):
     printed = run_example("moments", tmp_path)
     assert "random Fourier" in printed
     assert (tmp_path / "moments.png").stat().st_size > 10_000
@@ -104,7 +113,7 @@ def test_moments(tmp_path):
         assert all(error <= bound for error, bound in zip(values["error"], values["bound"], strict=True))
 
 
-def test_training_loop(tmp_path):
+def test_training_loop(tmp_path, run_example):
     printed = run_example("training_loop", tmp_path)
     assert "unlabelled" in printed
     accuracies = read_manifest(tmp_path)["results"]["target_accuracy_last_epoch"]
@@ -113,7 +122,7 @@ def test_training_loop(tmp_path):
     assert all(values[0] > 25 for name, values in accuracies.items() if name != "source")
 
 
-def test_two_sample_test(tmp_path):
+def test_two_sample_test(tmp_path, run_example):
     printed = run_example("two_sample_test", tmp_path)
     assert "refused: ys holds true labels but yt predicted ones" in printed
     assert (tmp_path / "two_sample_test.png").stat().st_size > 10_000
@@ -126,7 +135,7 @@ def test_two_sample_test(tmp_path):
     }
 
 
-def test_which_shift(tmp_path):
+def test_which_shift(tmp_path, run_example):
     run_example("which_shift", tmp_path)
     assert (tmp_path / "which_shift.png").stat().st_size > 10_000
     assert (tmp_path / "report.html").stat().st_size > 5_000

@@ -287,6 +287,8 @@ COMPILED = [
     (bures.KernelBuresLoss(), "features"),
     (bures.BuresLoss(), "features"),
 ]
+# The compiler of torch 2.4 cannot trace keywords of a partial function, nor a named tuple: it breaks the graph there.
+ONE_GRAPH = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 5)
 ALSO_COMPILED = [
     (bures.CKBLoss(pseudo_labels="hard", bandwidth="shared", eps="auto"), "labels"),
     (bures.CKBLoss(kernel="laplacian", label_kernel="linear", bandwidth=2.0), "labels"),
@@ -323,13 +325,13 @@ def with_ids(losses: list[tuple[nn.Module, str]]) -> list[object]:
 
 @pytest.mark.parametrize(("loss", "kind"), with_ids(COMPILED))
 def test_a_compiled_loss_is_one_graph_with_the_same_value_and_gradient(loss, kind):
-    compare_compiled(loss, kind, torch.float64, backend="aot_eager", fullgraph=True)
+    compare_compiled(loss, kind, torch.float64, backend="aot_eager", fullgraph=ONE_GRAPH)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("loss", "kind"), with_ids(ALSO_COMPILED))
 def test_a_compiled_loss_with_other_options_is_one_graph_too(loss, kind):
-    compare_compiled(loss, kind, torch.float64, backend="aot_eager", fullgraph=True)
+    compare_compiled(loss, kind, torch.float64, backend="aot_eager", fullgraph=ONE_GRAPH)
 
 
 @pytest.mark.slow
@@ -340,4 +342,4 @@ def test_a_compiled_loss_that_breaks_the_graph_is_still_right():
 @pytest.mark.slow
 @pytest.mark.parametrize(("loss", "kind"), with_ids(COMPILED[:2]))
 def test_a_loss_compiled_by_inductor_has_the_same_value_and_gradient(loss, kind):
-    compare_compiled(loss, kind, torch.float32, fullgraph=True)
+    compare_compiled(loss, kind, torch.float32, fullgraph=ONE_GRAPH)

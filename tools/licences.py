@@ -73,6 +73,7 @@ MPL = "its terms cover changes to its own files, which are used as they are"
 EXCEPTIONS = {
     r"nvidia-.*|cuda-.*": NVIDIA,
     "tqdm": MPL,
+    "certifi": MPL,  # of the oldest releases: they bring requests
 }
 
 

@@ -95,11 +95,15 @@ def measured(items: list[pytest.Item], sources: dict[str, str], jobs: int) -> di
                 sys.exit(f"error: the tests from {parts[n][0].nodeid} on could not be watched: {answer}")
             for test, told in json.loads(Path(folder, f"{n}.json").read_text(encoding="utf-8")).items():
                 kept[test] = told | {"state": states[next(item.path for item in parts[n] if item.nodeid == test)]}
+            save(kept)  # as it goes: a process that is ended has measured something
+    return kept
+
+
+def save(kept: dict[str, dict]) -> None:
     MAP.parent.mkdir(exist_ok=True)
     written = MAP.with_suffix(f".{os.getpid()}")
     written.write_text(json.dumps(kept), encoding="utf-8")
     written.replace(MAP)
-    return kept
 
 
 def digest(files: list[Path]) -> str:

@@ -126,7 +126,10 @@ def install(pins: list[str]) -> None:
 
 
 def record(reports: list[str], pins: list[str]) -> None:
-    """Count what passed, was skipped and failed in each part of the tests; a later report of a test counts."""
+    """Count what passed, was skipped and failed in each part of the tests; a later report of a test counts.
+
+    Parts that no report speaks of keep the counts they have, if those are of the same releases.
+    """
     fates: dict[tuple[str, str], str] = {}
     for report in reports:
         for case in ElementTree.parse(report).iter("testcase"):
@@ -142,7 +145,11 @@ def record(reports: list[str], pins: list[str]) -> None:
     for (part, _), fate in sorted(fates.items()):
         counts = parts.setdefault(part, {"passed": 0, "skipped": 0, "failed": 0})
         counts[fate] += 1
-    told = {"python": sys.version.split()[0], "pins": pins, "parts": parts}
+    releases = {"python": sys.version.split()[0], "pins": pins}
+    known = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.is_file() else {}
+    if {key: known.get(key) for key in releases} == releases:
+        parts = known["parts"] | parts
+    told = releases | {"parts": dict(sorted(parts.items()))}
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 

@@ -87,9 +87,22 @@ def reproducibility_table(found: dict[str, dict[str, Any]]) -> str:
     return table(["repeated with", "what", "findings"], rows, "llr")
 
 
+def inputs_table(found: dict[str, dict[str, Any]]) -> str:
+    """Random calls and damaged files: how many went through, and how many were refused."""
+    rows = []
+    if calls := found.get("api_fuzz"):
+        counts = calls["cases"], calls["cases"] - calls["refused"], calls["refused"], len(calls["failures"])
+        rows.append([f"calls, {calls['targets']} targets", *(f"{count:,}" for count in counts)])
+    if files := found.get("file_fuzz"):
+        read, refused = (sum(part[key] for part in files["outcomes"].values()) for key in ("read", "refused"))
+        counts = files["cases"], read, refused, len(files["failures"])
+        rows.append([f"damaged files, {files['kinds']} kinds", *(f"{count:,}" for count in counts)])
+    return table(["input", "cases", "went through", "refused by name", "findings"], rows, "lrrrr")
+
+
 TABLES: dict[str, Callable[[dict[str, dict[str, Any]]], str]] = {
     "sections": sections_table, "kills": kills_table, "disks": disks_table, "soak": soak_table,
-    "reproducibility": reproducibility_table,
+    "reproducibility": reproducibility_table, "inputs": inputs_table,
 }  # fmt: skip
 
 
@@ -114,7 +127,8 @@ def filled(text: str, found: dict[str, dict[str, Any]]) -> str:
     """The page with its tables brought up to date."""
 
     def make(name: str) -> str:
-        return TABLES[name](found) if name in found or name == "sections" else "Not run yet."
+        needed = {"sections": set(found), "inputs": {"api_fuzz", "file_fuzz"}}.get(name, {name})
+        return TABLES[name](found) if needed & set(found) else "Not run yet."
 
     return fill_tables(text, {name: partial(make, name) for name in TABLES})
 

@@ -162,7 +162,7 @@ def standardise(xs: Tensor, xt: Tensor, *, shift: bool = True) -> tuple[Tensor, 
 def check_range(a: Tensor, b: Tensor, scale: Tensor) -> None:
     """Raise where products of standardised samples, times the square of ``scale``, leave the range of their dtype."""
     terms = 16 * a.shape[1] * max(len(a), len(b))  # a standardised sample has entries up to 4
-    if checks_values() and float(scale) ** 2 * terms > torch.finfo(a.dtype).max:
+    if checks_values() and float(scale) > (torch.finfo(a.dtype).max / terms) ** 0.5:
         raise ValueError(
             f"xs and xt have entries of size {float(scale):.1e}, whose squares are beyond the range of {a.dtype}; "
             "divide both by a constant" + ("" if a.dtype == torch.float64 else ", or pass float64")

@@ -7,7 +7,8 @@ under autocast and for bfloat16 features.
 
 Under ``torch.compile`` the losses trace into one graph (checked with torch 2.15, ``fullgraph=True``) when target
 labels are probabilities; values are then not checked, shapes are. Two integer label vectors, the ``"median"``
-bandwidth and weights of the unbiased MMD depend on values and break the graph.
+bandwidth and weights of the unbiased MMD depend on values and break the graph; so do all of them with torch 2.4, whose
+compiler knows less, with the same values.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 import io
 import json
+import zipfile
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
@@ -16,13 +17,15 @@ from bures import selection
 from bures.cli.adapt import _show
 from bures.data import Domain, GaussianClasses, TensorSamples, load_domain
 from bures.data._mat_check import check_mat
-from bures.experiments import read_results
+from bures.experiments import load_space, read_results
+from bures.figures._ledgers import chosen_results, ledger_results
 from bures.methods import Schedule, make_method
 from bures.moments import read_chunks
 from bures.report import read_runs, write_report
 from bures.shift import shift_report
 from bures.testing import out_of_fold_labels
-from bures.training import load_model
+from bures.training import Recipe, load_model
+from bures.training._kept import read_kept, write_kept
 from tests.fuzz.file_formats import KINDS, run_folder
 
 RNG = np.random.default_rng(0)
@@ -110,6 +113,8 @@ def test_squares_beyond_the_range_of_the_dtype_are_refused(call):
     with pytest.raises(ValueError, match=r"xs and xt have entries of size .* beyond the range of torch.float32"):
         call(xs, xt)
     assert np.isfinite(float(call(xs.double(), xt.double())))
+    with pytest.raises(ValueError, match=r"xs and xt have entries of size .* beyond the range of torch.float64"):
+        call(1e160 * XS, 1e160 * XT)
 
 
 # ------------------------------------------------------------------------------------------------- arrays and labels
@@ -300,7 +305,7 @@ def test_a_damaged_page_of_a_parquet_file_names_the_file(tmp_path):
 
 @pytest.mark.parametrize(("field", "value"), [
     ("seed", "three"), ("final", 3), ("changes", []), ("task", None), ("epochs", {"target_accuracy": ["high"]}),
-    ("epochs", [1]), ("schema", "2"),
+    ("epochs", [1]), ("schema", "2"), ("method", "\ud800"),
 ])  # fmt: skip
 def test_a_line_of_a_ledger_that_no_table_can_use_is_named(tmp_path, field, value):
     path = KINDS["ledger"].build(tmp_path)
@@ -308,6 +313,39 @@ def test_a_line_of_a_ledger_that_no_table_can_use_is_named(tmp_path, field, valu
     path.write_text("\n".join([*rest, json.dumps(json.loads(first) | {field: value})]) + "\n")
     with pytest.raises(ValueError, match=rf"digits\.jsonl is damaged in line {len(rest) + 1}: .*{field}"):
         read_results(path)
+
+
+def test_a_result_without_an_accuracy_or_a_schema_costs_the_others_nothing(tmp_path):
+    path = KINDS["ledger"].build(tmp_path)
+    first, *rest = path.read_text().splitlines()
+    unfinished = json.loads(first) | {"final": None, "recipe_name": None, "schema": None}
+    path.write_text("\n".join([*rest, json.dumps(unfinished)]) + "\n")
+    assert len(chosen_results(ledger_results(path))) == len(rest)
+
+
+@pytest.mark.parametrize("end", ["low", "high"])
+def test_a_range_without_an_end_names_the_file(tmp_path, end):
+    ends = {"low": "0.1", "high": "0.2"} | {end: "null"}
+    (tmp_path / "a.yaml").write_text(f"lr: {{low: {ends['low']}, high: {ends['high']}}}\n")
+    with pytest.raises(ValueError, match=rf"a\.yaml: search space: {end} of lr is nothing"):
+        load_space(tmp_path / "a.yaml", Recipe())
+
+
+def test_a_part_of_a_npz_file_that_is_no_array_names_the_file(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        with archive.open("x.npy", "w") as stream:
+            np.save(stream, XS)
+        archive.writestr("y.npy", b"no array")
+    with pytest.raises(ValueError, match=r"a\.npz cannot be read as \.npz: a part of it is no array"):
+        load_domain(str(tmp_path / "a.npz"))
+
+
+def test_features_that_are_no_numbers_do_not_cost_the_report(tmp_path):
+    run = run_folder(tmp_path)
+    kept = read_kept(run.samples)
+    kept.target.features[0] = torch.tensor([torch.nan, torch.inf, -torch.inf])
+    write_kept(run.samples, kept)
+    assert write_report([run.path], tmp_path / "report.html", tsne=0).stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(("field", "value"), [

@@ -109,6 +109,10 @@ def test_arrow_extension_types_are_not_unpickled(tmp_path, canary):
     schema = pa.schema([pa.field("a", pa.float64(), metadata=metadata), pa.field("label", pa.int64())])
     file = tmp_path / "a.parquet"
     parquet.write_table(pa.table([[1.0, 2.0], [0, 1]], schema=schema), file)
+    if int(pa.__version__.split(".")[0]) == 15:  # does not read such a column at all
+        with pytest.raises(ValueError, match=r"a\.parquet holds pickled Python objects"):
+            load_domain(str(file))
+        return
     assert len(load_domain(str(file))) == 2
     assert sum(len(x) for x, _ in read_chunks(file)) == 2
 

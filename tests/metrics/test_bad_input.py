@@ -208,6 +208,12 @@ KERNELS = [
 LABELS = [
     Row("too few source labels", ValueError, r"ys has 7 labels but xs has 8 samples.*one per sample", ys=YS[:-1]),
     Row("too many target labels", ValueError, r"yt has 8 labels but xt has 7 samples.*one per sample", yt=YS),
+    Row(
+        "labels without a column",
+        ValueError,
+        r"ys has shape \(8, 0\); accepted is at least one column",
+        ys=np.empty((N, 0)),
+    ),
     Row("too few rows of probabilities", ValueError, r"yt has 6 labels but xt has 7 samples", yt=PT[:-1]),
     Row("a single label", ValueError, r"ys has shape \(\); accepted is \(n,\) or \(n, columns\)", ys=1),
     Row("three-dimensional labels", ValueError, r"ys has shape \(8, 3, 1\); accepted is", ys=PS[:, :, None]),
@@ -503,6 +509,13 @@ def test_marginal_distances_refuse(metric, row):
 @table(*FEATURES, *WEIGHTS)
 def test_bures_refuses(row):
     refuses(row, bures.bures, takes_labels=False, xs=XS, xt=XT)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e30), (torch.float64, 1e160)], ids=str)
+def test_bures_refuses_samples_whose_squares_are_beyond_their_dtype(dtype, size):
+    xs, xt = (torch.as_tensor(size * x, dtype=dtype) for x in (XS, XT))
+    with pytest.raises(ValueError, match=rf"xs and xt have entries of size .* beyond the range of {dtype}"):
+        bures.bures(xs, xt)
 
 
 @each_conditional

@@ -176,7 +176,8 @@ def test_a_loss_and_its_gradient_take_few_operations(n, m, most):
     loss(z_s, y_s, z_t, p_t).backward()
     with CountedOperations() as operations:
         loss(z_s, y_s, z_t, p_t).backward()
-    assert operations.count <= most
+    old = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5)  # takes up to a tenth more for the same
+    assert operations.count <= (1.1 * most if old else most)
 
 
 @pytest.mark.parametrize("kind", ["clusters", "noise", "line"])

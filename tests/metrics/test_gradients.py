@@ -363,6 +363,8 @@ def test_adaptive_bandwidths_are_constants_of_the_graph(draw_problem, bandwidth)
 
 @pytest.mark.parametrize("metric", ["ckb", "ckw", "kernel_bures", "bures", "mmd"])
 def test_func_grad_is_autograd(draw_problem, metric):
+    if metric == "ckw" and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5):
+        pytest.skip("torch before 2.5 cannot read the names of classes inside a transform")
     build = conditional if metric in ("ckb", "ckw") else marginal
     function, (xs, xt) = build(getattr(bures, metric), draw_problem(n=7, m=6, seed=16))
     expected = torch.autograd.grad(function(xs, xt), (xs, xt))

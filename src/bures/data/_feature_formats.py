@@ -55,7 +55,10 @@ def _read_npz(file: Path, x_key: str | None, y_key: str | None, domain: str | No
         keys = _choose_keys(file, list(loaded), x_key, y_key, domain)
         try:
             with loaded:  # an array is read, and found to be damaged or pickled, when it is asked for
-                return _at(loaded, keys)
+                content = _at(loaded, keys)
+                if any(isinstance(part, bytes) for part in (content.x, content.y, content.classes, content.ids)):
+                    raise ValueError("a part of it is no array")
+                return content
         except Exception as error:
             raise _unreadable(file, error) from error
 

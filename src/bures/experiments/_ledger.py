@@ -79,7 +79,7 @@ class Ledger:
         if not isinstance(result, dict) or not isinstance(result.get("key"), str):
             raise ValueError("a result with a key is expected")
         check_result(result)
-        if result.get("schema", 1) > SCHEMA:
+        if (result.get("schema") or 1) > SCHEMA:
             raise ValueError(f"it has schema {result['schema']}, and this version of bures reads up to {SCHEMA}")
         self._results.setdefault(result["key"], result)
 

@@ -37,6 +37,9 @@ def check_result(result: Mapping[str, Any]) -> None:
     ValueError: seed is 'three'; accepted is a whole number
     """
     check_kinds(result, KINDS)
+    for name in ("key", *NEEDED):
+        if any("\ud800" <= character <= "\udfff" for character in str(result.get(name))):
+            raise ValueError(f"{name} holds half a character, which JSON can spell and no file can hold")
     epochs = result.get("epochs") or ()
     columns = isinstance(epochs, Mapping)
     for part in epochs.values() if isinstance(epochs, Mapping) else epochs:

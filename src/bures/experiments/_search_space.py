@@ -170,6 +170,8 @@ def _read_range(name: str, value: Mapping[str, Any], recipe: Recipe) -> _Range:
     for key, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
             raise ValueError(f"search space: {key}={number!r} of {name} is no number; accepted is {FORMS}")
+    if absent := [key for key in ("low", "high") if key not in numbers]:
+        raise ValueError(f"search space: {absent[0]} of {name} is nothing; accepted is {FORMS}")
     low, high, step, log = numbers["low"], numbers["high"], numbers.get("step"), value.get("log", False)
     if not isinstance(log, bool):
         raise ValueError(f"search space: log={log!r} of {name} is no truth value; accepted is true or false")

@@ -67,8 +67,8 @@ def ablation_table(
     ...     common = {"key": "", "task": "a->b", "recipe_name": "r", "changes": {}}
     ...     return {**common, "method": method, "seed": seed, "final": {"accuracy": accuracy}}
     >>> table = ablation_table([run("ckb", 0, 0.75), run("ckb", 1, 0.25)])
-    >>> table.loc["ckb", ("a->b", "mean")], int(table.loc["bures", ("a->b", "n")])
-    (np.float64(50.0), 0)
+    >>> float(table.loc["ckb", ("a->b", "mean")]), int(table.loc["bures", ("a->b", "n")])
+    (50.0, 0)
     """
     chosen = chosen_results(results, recipe=recipe, tasks=tasks)
     found = accuracies([result for result in chosen if result["method"] in {*ABLATION, "source"}])

@@ -75,7 +75,8 @@ def chosen_results(results: Results, *, recipe: str | None = None, tasks: Sequen
     Without ``recipe``, the one of which most runs are finished is taken: methods are compared under one recipe.
     Tasks are written as results name them or with a colon, ``usps:mnist``.
     """
-    plain = [result for result in results if not _changes(result)]
+    named = [result for result in results if result.get("recipe_name") is not None and result.get("task") is not None]
+    plain = [result for result in named if not _changes(result)]
     known = Counter(result["recipe_name"] for result in plain)
     if not known:
         raise ValueError("the ledger holds only runs with changed recipes; accepted are runs of a recipe as it is")

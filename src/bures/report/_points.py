@@ -62,7 +62,12 @@ def map_data(runs: list[RunRecord], tsne: int) -> dict[str, Any]:
 def _places(kept: KeptSamples, share: int, tsne: int) -> dict[str, Any]:
     """Places and predictions of a run's samples, source first."""
     domains = [kept.source, kept.target]
-    parts = [np.asarray(domain.features[:share], dtype=np.float64) for domain in domains]
+    # A network that has run away can have features that are no numbers: they are drawn, somewhere.
+    limit = float(np.finfo(np.float16).max)
+    parts = [
+        np.nan_to_num(np.asarray(domain.features[:share], dtype=np.float64), posinf=limit, neginf=-limit)
+        for domain in domains
+    ]
     pca = on_grid(principal_plane(np.concatenate(parts)))
     few = [part[: max(tsne // 2, 1)] for part in parts] if tsne else []
     plane = tsne_plane(np.concatenate(few)) if few else None
