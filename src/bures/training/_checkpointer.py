@@ -33,10 +33,10 @@ class Checkpointer(L.Callback):
         What decides the training.
     every : float
         Seconds between checkpoints; 0 saves after every step.
+    signals : SignalListener
+        Hears who asks for a stop; it is entered around the training.
     state : dict, optional
         State of a checkpoint to go on from.
-    signals : SignalListener, optional
-        Hears who asks for a stop; None is one that hears nobody.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class Checkpointer(L.Callback):
         recorder: EpochRecorder,
         fingerprint: dict[str, Any],
         every: float,
+        signals: SignalListener,
         state: dict[str, Any] | None = None,
-        signals: SignalListener | None = None,
     ) -> None:
         self.folder, self.recorder, self.fingerprint, self.every = folder, recorder, fingerprint, every
         self._to_restore = state
         self._last = time.monotonic()
-        self.signals = SignalListener() if signals is None else signals
+        self.signals = signals
         self.saved_step: int | None = None if state is None else state["step"]
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -69,7 +69,7 @@ class Session:
         )
         self.signals = SignalListener()
         self.checkpointer = Checkpointer(
-            folder if keep_files else None, self.recorder, setting.fingerprint, every, state, self.signals
+            folder if keep_files else None, self.recorder, setting.fingerprint, every, self.signals, state
         )
         self.console = Console(stderr=True)
         self.progress = progress and self.console.is_terminal
