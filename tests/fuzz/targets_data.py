@@ -10,7 +10,15 @@ import torch
 
 from bures import data
 from bures.data import Domain, GaussianClasses, HiddenLabels, TensorSamples, align_classes, diagnose
-from bures.kernels import check_bandwidth, check_kernel, gram_blocks, median, squared_distances, standardise
+from bures.kernels import (
+    block_widths,
+    check_bandwidth,
+    check_kernel,
+    gram_blocks,
+    median,
+    squared_distances,
+    standardise,
+)
 from bures.labels import check_prior, class_prior_weights, read_labels
 from tests.fuzz import inputs
 from tests.fuzz.campaign import Case, target
@@ -95,7 +103,7 @@ def _tensor(value: Any) -> Any:
 
 @target(*(f"bures.kernels.{name}" for name in ("check_bandwidth", "check_kernel", "gram_blocks", "median",
         "squared_distances", "standardise", "common_frame", "source_share", "upper_triangle", "evaluate_callable",
-        "check_range", "GramBlocks")))  # fmt: skip
+        "check_range", "GramBlocks", "block_widths")))  # fmt: skip
 def gram_matrices(case: Case) -> None:
     n, m, d = case.whole(1, 8), case.whole(1, 8), case.one_of(1, 3, 10)
     dtype = case.one_of(torch.float64, torch.float32)
@@ -134,6 +142,13 @@ def gram_matrices(case: Case) -> None:
     case.require(bool((found.double() - exact).abs().max() <= rounding), "distances by products are wrong")
     case.close(median(exact.flatten()), np.median(exact.numpy()), 1e-12 * (1 + float(exact.max())), "median")
     case.require(float(unit) > 0 and math.log2(float(unit)).is_integer(), f"the unit {unit} is no power of two")
+    pooled = torch.cat([a, b]).double()
+    mean = float(torch.cdist(pooled, pooled, compute_mode="donot_use_mm_for_euclid_dist").square().mean())
+    width = float(block_widths("shared", 1, (a, b), None, (ws, wt), unit)[0])
+    # Where samples differ by rounding alone the width has a floor.
+    case.require(
+        abs(width - mean) <= 1e-4 * mean or mean <= rounding <= 1e6 * width, "the mean squared distance is wrong"
+    )
 
 
 @target(*(f"bures.labels.{name}" for name in ("read_labels", "check_prior", "class_prior_weights", "Labels")), weight=2)
