@@ -104,7 +104,8 @@ def conditional_moments(case: Case) -> None:
     with quiet():
         back, twin = m_t.measure(m_s, metric), m_s.measure(m_s.copy(), metric)
     value = case.finite(found.squared_distance)
-    unit = 1e-300 + found.trace_s + found.trace_t
+    size = max(float(np.abs(x.plain.astype(float)).max()) for x in (pair.xs, pair.xt))
+    unit = 1e-300 + 1e-24 * size**2 + max(found.trace_s + found.trace_t, 0.0)  # of samples that coincide: rounding
     mean = float(torch.linalg.vector_norm(m_s.scatter.mean_x - m_t.scatter.mean_x)) ** 2 if metric != "ckb" else 0.0
     rounding = (1e-6 if options["precision"] == "float64" else 1e-3) * (unit + 8 * mean)
     case.require(value >= -rounding, f"negative: {value!r} beside traces {unit!r}")

@@ -19,7 +19,7 @@ from bures.data import Domain, GaussianClasses, TensorSamples, load_domain
 from bures.data._mat_check import check_mat
 from bures.experiments import load_space, read_results
 from bures.figures._ledgers import chosen_results, ledger_results
-from bures.methods import Schedule, make_method
+from bures.methods import Batch, Schedule, make_method
 from bures.moments import read_chunks
 from bures.report import read_runs, write_report
 from bures.shift import shift_report
@@ -249,6 +249,31 @@ def test_a_title_in_brackets_does_not_cost_the_table_of_a_training():
     console = Console(width=200, file=io.StringIO())
     _show(console, comparison, domain, domain, None)
     assert "digits[/b]" in console.file.getvalue()
+
+
+def test_a_cost_of_samples_that_coincide_has_the_gradient_zero():
+    pytest.importorskip("ot")
+    z_s, z_t = (torch.full((1, 1), 1e4, requires_grad=True) for _ in range(2))
+    logits = torch.zeros(1, 2)
+    make_method("etd").setup(1, 2)
+    make_method("etd")(Batch(z_s, logits, torch.tensor([0]), z_t, logits), epoch=1.0).total.backward()
+    assert float(z_s.grad) == float(z_t.grad) == 0
+
+
+@pytest.mark.parametrize("rows", [np.eye(2)[YT].tolist(), list(np.eye(2)[YT]), tuple(map(tuple, np.eye(2)[YT]))])
+def test_probabilities_in_lists_are_predictions_as_they_are_in_arrays(rows):
+    given = bures.conditional_test(XS, np.eye(2)[YS], XT, rows, n_permutations=19, seed=0, conditioning="hard")
+    arrays = bures.conditional_test(
+        XS, np.eye(2)[YS], XT, np.array(rows), n_permutations=19, seed=0, conditioning="hard"
+    )
+    assert given.labels == arrays.labels == "predicted"
+    assert given.p_value == arrays.p_value
+
+
+@pytest.mark.parametrize("classifier", ["nonsense", 3, object])
+def test_a_classifier_that_is_none_is_named(classifier):
+    with pytest.raises(TypeError, match=r"classifier=.* is no classifier"):
+        selection.reverse_accuracy(XS, YS, XT, np.eye(2)[YT], classifier=classifier)
 
 
 # ------------------------------------------------------------------------------------------------------------- files

@@ -614,3 +614,27 @@ def test_any_batch_gives_finite_distances_and_gradients(drawn, kernel, bandwidth
     for metric in (bures.kernel_bures, bures.mmd, bures.bures):
         z_s, z_t = batch.leaves()
         assert_finite(metric(z_s, z_t, **({} if metric is bures.bures else options)), z_s, z_t)
+
+
+def missing_from_the_target(missing: int) -> tuple[str, str]:
+    """What is said of classes of which the target has no sample, and the file that it is said of."""
+    y_s = np.arange(2 * (missing + 1)) % (missing + 1)
+    x_s, x_t = np.random.default_rng(0).normal(size=(len(y_s), 2)), np.random.default_rng(1).normal(size=(4, 2))
+    with pytest.warns(bures.MissingClassWarning) as said:
+        bures.ckw(x_s, y_s, x_t, np.zeros(4, dtype=int))
+    return str(said[0].message), said[0].filename
+
+
+def test_up_to_five_missing_classes_are_listed_and_the_call_is_named():
+    message, file = missing_from_the_target(5)
+    assert message.startswith("missing: class 1, 2, 3, 4, 5 from the target;")
+    assert file == __file__
+    assert missing_from_the_target(6)[0].startswith("missing: class 1, 2, 3, 4, 5, ... from the target;")
+
+
+def test_a_class_that_neither_domain_has_is_not_missing():
+    rng = np.random.default_rng(0)
+    rows_s, rows_t = np.eye(3)[np.arange(8) % 2], np.eye(3)[np.arange(6) % 2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isfinite(bures.ckw(rng.normal(size=(8, 2)), rows_s, rng.normal(size=(6, 2)), rows_t))

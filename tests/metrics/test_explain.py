@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 import bures
 from bures.data import GaussianClasses
+from bures.metrics._explanation import ClassTerms, Explanation
 
 QUICK = {"n_permutations": 0, "n_bootstrap": 0}
 KINDS = ["hard", "soft", "continuous"]
@@ -441,3 +443,101 @@ def test_tensors_are_explained_in_python_numbers(draw_problem):
     assert type(parts.classes[0].kernel_bures) is float
     assert parts.squared_distance == pytest.approx(expected.squared_distance, rel=1e-12)
     assert parts.null_mean == pytest.approx(expected.null_mean, rel=1e-10)
+
+
+# ------------------------------------------------------------------------------------------- what is printed
+
+BY_HAND = Explanation(
+    squared_distance=4.0,
+    trace_s=3.0,
+    trace_t=2.0,
+    fidelity=0.5,
+    mean_term=1.5,
+    bandwidths=(2.0, 2.0, 2.0),
+    label_bandwidths=(0.25, 0.5),
+    eps=0.01,
+    effective_rank_s=1.25,
+    effective_rank_t=2.0,
+    n_source=5,
+    n_target=40,
+    classes=(
+        ClassTerms("a", 2.0, 20.0, 0.5, 0.25, 1.0),
+        ClassTerms("gone", 3.0, 0.0, math.nan, math.nan, math.nan),
+        ClassTerms("b", 0.0, 0.0, 2.0, 0.125, -1.0),
+    ),
+    debiased=3.5,
+    interval=(3.0, 4.5),
+    null_mean=1.0,
+    null_95=4.0,
+    n_permutations=99,
+    n_bootstrap=50,
+)
+
+
+def test_what_is_printed_of_an_explanation():
+    assert repr(BY_HAND) == (
+        "Conditional Kernel Bures\n"
+        "  squared distance    4   (distance 2)\n"
+        "    trace, source     3   (effective rank 1.2)\n"
+        "    trace, target     2   (effective rank 2.0)\n"
+        "    - 2 x fidelity    -1\n"
+        "  null level          1 mean, 4 at 95 %   (within; 99 permutations within classes)\n"
+        "  debiased            3.5   (95 % interval 3 to 4.5)\n"
+        "  conditional means   1.5   (CKW 5.5)\n"
+        "  samples             5 source, 40 target\n"
+        "  bandwidth           2\n"
+        "  label bandwidth     0.25, 0.5\n"
+        "  eps                 0.01\n"
+        "  in one domain only  gone\n"
+        "\n"
+        "  class  source  target  kernel Bures  means  change without\n"
+        "  b           0       0             2  0.125              -1\n"
+        "  a           2      20           0.5   0.25              +1\n"
+        "  gone        3       0             -      -               -"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"null_95": 3.9}, "null level          1 mean, 3.9 at 95 %   (above; 99 permutations within classes)"),
+        ({"bandwidths": (2.0, 2.0, 3.0)}, "bandwidth           2, 2, 3"),
+        ({"method_error": 0.001}, "approximation       within 0.001 of the exact squared distance"),
+    ],
+    ids=["above", "three bandwidths", "approximation"],
+)
+def test_a_line_of_an_explanation(change, line):
+    assert f"  {line}" in repr(dataclasses.replace(BY_HAND, **change)).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"n_permutations": 0}, "null level"),
+        ({"null_mean": math.nan}, "null level"),
+        ({"n_bootstrap": 0}, "debiased"),
+        ({"mean_term": math.nan}, "conditional means"),
+        ({"bandwidths": None, "label_bandwidths": None}, "bandwidth"),
+        ({"classes": ()}, "kernel Bures "),
+    ],
+    ids=str,
+)
+def test_what_is_unknown_is_not_printed(change, word):
+    assert word in repr(BY_HAND)
+    changed = dataclasses.replace(BY_HAND, **change)
+    assert word not in repr(changed)
+    assert word not in changed._repr_html_()
+
+
+def test_the_page_of_an_explanation_has_the_same_words():
+    html = BY_HAND._repr_html_()
+    rows = re.findall(r"<tr>(.*?)</tr>", html)
+    cells = [re.findall(r"<t[hd] style='([^']*)'>(.*?)</t[hd]>", row) for row in rows]
+    assert [row[0][1] for row in cells[:4]] == ["squared distance", "trace, source", "trace, target", "- 2 x fidelity"]
+    assert cells[-4] == [
+        ("text-align:left", "class"),
+        *(("text-align:right;padding-left:1em", name) for name in
+          ("source", "target", "kernel Bures", "means", "change without")),
+    ]  # fmt: skip
+    assert [cell for _, cell in cells[-1]] == ["gone", "3", "0", "-", "-", "-"]
+    assert html.count("<table") == html.count("</table>") == 2

@@ -62,12 +62,30 @@ def test_weights_leading_dimensions_and_numpy():
         ({"bandwidth": "median"}, "bandwidth='median' is for one pair of samples at a time"),
         ({"sample_weight_s": torch.ones(N)}, "sample_weight_s has shape"),
         ({"xs": torch.full((PAIRS, N, 5), float("nan"))}, "xs contains NaN"),
+        ({"xs": torch.zeros(PAIRS, 0, 5), "ys": torch.zeros(PAIRS, 0).long()}, r"xs is empty \(shape \(4, 0, 5\)\)"),
+        ({"xt": torch.zeros(M, 5), "yt": torch.zeros(M).long()}, r"xs has shape \(4, 14, 5\)"),
+        ({"method": "nonsense"}, "method='nonsense'"),
+        ({"eps": -1.0}, "eps=-1.0"),
     ],
 )
 def test_what_does_not_fit_is_refused(change, message):
     arguments = {**dict(zip(("xs", "ys", "xt", "yt"), pairs(torch.float32), strict=True)), **change}
     with pytest.raises(ValueError, match=message):
         bures.ckb(**arguments)
+
+
+def test_weights_of_another_library_are_refused():
+    xs, ys, xt, yt = pairs()
+    with pytest.raises(TypeError, match=r"sample_weight_s"):
+        bures.ckb(xs, ys, xt, yt, sample_weight_s=np.ones((PAIRS, N)))
+
+
+def test_one_pair_of_one_feature_and_labels_in_lists():
+    xs, ys, xt, yt = (part.detach().numpy()[:1] for part in pairs())
+    xs, xt = xs[..., :1], xt[..., :1]
+    together = bures.ckb(xs, ys.tolist(), xt, yt.tolist())
+    assert together.shape == (1,)
+    assert together[0] == pytest.approx(bures.ckb(xs[0], ys[0], xt[0], yt[0]), rel=1e-9)
 
 
 def test_vmap_over_the_function_is_one_call():

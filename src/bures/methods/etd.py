@@ -59,7 +59,8 @@ class EnhancedTransportTerm(Term):
         ot = import_pot("etd")
         with full_precision(batch.z_s):
             distances = pair_distances(batch.z_s, batch.z_t)
-            unit = distances.detach().mean().clamp_min(torch.finfo(distances.dtype).tiny)
+            mean = distances.detach().mean()
+            unit = torch.where(mean > 0, mean, torch.ones_like(mean))  # zero: the cost is zero, and so is its gradient
             weights = attention(batch.y_s, batch.p_t.detach(), self.temperature).to(distances.dtype)
             cost = weights * distances / unit
             check_finite("the transport cost", cost)  # the solver would go on with it

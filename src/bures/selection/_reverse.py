@@ -64,6 +64,10 @@ def reverse_accuracy(
     if xs.shape[1] != xt.shape[1]:
         raise ValueError(f"source_features has {xs.shape[1]} columns but target_features {xt.shape[1]}")
     if classifier is not None:
+        if isinstance(classifier, type) or not all(
+            hasattr(classifier, name) for name in ("get_params", "fit", "predict")
+        ):
+            raise TypeError(f"classifier={classifier!r} is no classifier; accepted are None and one of scikit-learn's")
         return _by_classifier(classifier, xs.numpy(), y.numpy(), xt.numpy(), p.argmax(dim=1).numpy())
     predicted = torch.unique(p.argmax(dim=1))  # a class that no sample is taken for has a mean of leftovers
     weights = p[:, predicted].double()

@@ -183,13 +183,19 @@ def label_kind(ys: Array, yt: Array, labels: object) -> str:
     kinds = []
     for name, y, said in (("ys", ys, declared[0]), ("yt", yt, declared[1])):
         # A matrix holds probabilities, which nobody has but a classifier.
-        marked = isinstance(y, PredictedLabels) or getattr(y, "ndim", 1) == 2
+        marked = isinstance(y, PredictedLabels) or _dimensions(y) == 2
         if marked and said == "true":
             raise ValueError(f"labels says that {name} holds true labels, but it is a {describe(y)} of predictions")
         kinds.append("predicted" if marked or said == "predicted" else "true")
     if kinds[0] != kinds[1]:
         raise ValueError(f"ys holds {kinds[0]} labels but yt {kinds[1]} ones; {MIXED}")
     return kinds[0]
+
+
+def _dimensions(y: Array) -> int:
+    if isinstance(y, (list, tuple)):
+        return 2 if y and isinstance(y[0], (list, tuple, np.ndarray, Tensor)) else 1
+    return int(getattr(y, "ndim", 1))
 
 
 def unwrap(y: Array) -> Array:
