@@ -12,7 +12,7 @@ import torch
 
 import bures
 from bures.data import GaussianClasses
-from bures.metrics._explanation import ClassTerms, Explanation
+from bures.metrics._explanation import ROWS_SHOWN, ClassTerms, Explanation
 
 QUICK = {"n_permutations": 0, "n_bootstrap": 0}
 KINDS = ["hard", "soft", "continuous"]
@@ -541,3 +541,18 @@ def test_the_page_of_an_explanation_has_the_same_words():
     ]  # fmt: skip
     assert [cell for _, cell in cells[-1]] == ["gone", "3", "0", "-", "-", "-"]
     assert html.count("<table") == html.count("</table>") == 2
+
+
+def test_an_explanation_is_exact_unless_it_says_otherwise():
+    told = {field.name: getattr(BY_HAND, field.name) for field in dataclasses.fields(BY_HAND)}
+    del told["method_error"]
+    exact = Explanation(**told)
+    assert exact.method_error == 0
+    assert "approximation" not in repr(exact)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_classes_beyond_those_shown_are_counted(more):
+    classes = tuple(ClassTerms(i, 1.0, 1.0, 1.0, 1.0, 1.0) for i in range(ROWS_SHOWN + more))
+    assert ("... and 1 more classes" in repr(dataclasses.replace(BY_HAND, classes=classes))) == bool(more)
+    assert ("more classes" in repr(dataclasses.replace(BY_HAND, classes=classes))) == bool(more)
