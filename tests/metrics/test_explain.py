@@ -556,3 +556,18 @@ def test_classes_beyond_those_shown_are_counted(more):
     classes = tuple(ClassTerms(i, 1.0, 1.0, 1.0, 1.0, 1.0) for i in range(ROWS_SHOWN + more))
     assert ("... and 1 more classes" in repr(dataclasses.replace(BY_HAND, classes=classes))) == bool(more)
     assert ("more classes" in repr(dataclasses.replace(BY_HAND, classes=classes))) == bool(more)
+
+
+def test_a_hundred_resamples_stand_behind_the_figures_unless_asked_otherwise():
+    y = np.arange(8) % 2
+    parts = bures.explain(
+        np.random.default_rng(0).normal(size=(8, 2)), y, np.random.default_rng(1).normal(size=(8, 2)), y
+    )
+    assert parts.n_permutations == parts.n_bootstrap == 100
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "one", None, True], ids=repr)
+def test_a_seed_that_is_no_whole_number_is_refused(seed):
+    y = np.arange(8) % 2
+    with pytest.raises(ValueError, match=r"seed="):
+        bures.explain(np.eye(8), y, 2 * np.eye(8), y, seed=seed)
