@@ -571,3 +571,38 @@ def test_a_seed_that_is_no_whole_number_is_refused(seed):
     y = np.arange(8) % 2
     with pytest.raises(ValueError, match=r"seed="):
         bures.explain(np.eye(8), y, 2 * np.eye(8), y, seed=seed)
+
+
+def test_the_interval_is_two_standard_deviations_of_half_samples_wide_and_needs_two_of_them():
+    """One class of four samples on each side: 36 pairs of halves, all of which can be computed."""
+    rng = np.random.default_rng(3)
+    xs, xt, y = rng.normal(size=(4, 2)), 2 * rng.normal(size=(4, 2)), np.zeros(4, dtype=int)
+    options = {"bandwidth": 2.0, "label_bandwidth": 1.0, "eps": 0.1}
+    pairs = itertools.product(itertools.combinations(range(4), 2), repeat=2)
+    halves = [bures.ckb(xs[list(s)], y[:2], xt[list(t)], y[:2], **options) for s, t in pairs]
+    low, high = bures.explain(xs, y, xt, y, n_permutations=0, n_bootstrap=1500, **options).interval
+    assert (high - low) / 2 == pytest.approx(1.96 * np.std(halves), rel=0.1)
+    for count, known in ((1, False), (2, True)):
+        interval = bures.explain(xs, y, xt, y, n_permutations=0, n_bootstrap=count, **options).interval
+        assert np.isfinite(interval).all() == known
+
+
+def test_the_null_level_of_soft_labels_moves_them_with_their_samples():
+    rng = np.random.default_rng(4)
+    x, p = rng.normal(size=(5, 2)) * np.linspace(0.3, 3, 5)[:, None], rng.dirichlet((8, 1), size=5)
+    assert (p.argmax(axis=1) == 0).all()  # one class for the permutations
+    options = {"bandwidth": 2.0, "label_bandwidth": 0.1, "eps": 0.05}
+    null = [
+        bures.ckb(x[list(s)], p[list(s)], x[list(t)], p[list(t)], **options)
+        for s in itertools.combinations(range(5), 3)
+        for t in [sorted(set(range(5)) - set(s))]
+    ]
+    parts = bures.explain(x[:3], p[:3], x[3:], p[3:], n_permutations=1500, n_bootstrap=0, **options)
+    assert abs(parts.null_mean - np.mean(null)) < 4 * np.std(null) / math.sqrt(1500)
+    assert parts.null_95 == pytest.approx(max(null), rel=1e-6)
+
+
+def test_features_that_do_not_vary_have_no_effective_rank():
+    y = np.arange(6) % 2
+    parts = bures.explain(np.ones((6, 2)), y, np.random.default_rng(0).normal(size=(6, 2)), y, bandwidth=1.0, **QUICK)
+    assert parts.effective_rank_s == 0 < parts.effective_rank_t
