@@ -12,6 +12,7 @@ import torch
 
 import bures
 from bures.data import GaussianClasses
+from bures.metrics._explain import _half_of_each
 from bures.metrics._explanation import ROWS_SHOWN, ClassTerms, Explanation
 
 QUICK = {"n_permutations": 0, "n_bootstrap": 0}
@@ -606,3 +607,23 @@ def test_features_that_do_not_vary_have_no_effective_rank():
     y = np.arange(6) % 2
     parts = bures.explain(np.ones((6, 2)), y, np.random.default_rng(0).normal(size=(6, 2)), y, bandwidth=1.0, **QUICK)
     assert parts.effective_rank_s == 0 < parts.effective_rank_t
+
+
+def test_half_of_a_class_is_rounded_up():
+    half = _half_of_each(torch.tensor([0, 1, 0, 0, 2, 2]), torch.Generator().manual_seed(0))
+    strata = torch.tensor([0, 1, 0, 0, 2, 2])[half]
+    assert torch.bincount(strata).tolist() == [2, 1, 1]
+    assert len(set(half.tolist())) == 4
+
+
+@pytest.mark.filterwarnings("ignore::bures.MissingClassWarning")
+def test_a_class_of_one_domain_only_has_no_distance_and_an_only_class_cannot_be_left_out():
+    rng = np.random.default_rng(0)
+    one, two = np.zeros(6, dtype=int), np.arange(6) % 2
+    for ys, yt in ((one, two), (two, one)):
+        only, missing = bures.explain(rng.normal(size=(6, 2)), ys, rng.normal(size=(6, 2)), yt, **QUICK).classes
+        assert math.isnan(missing.kernel_bures)
+        assert math.isnan(missing.mean_term)
+        assert math.isnan(only.change_without)
+        assert math.isfinite(only.kernel_bures)
+        assert math.isfinite(missing.change_without)
