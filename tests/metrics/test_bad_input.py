@@ -693,6 +693,12 @@ def test_losses_refuse_batches(loss, row):
         loss()(*batch.values())
 
 
+def test_a_label_kernel_that_is_none_is_told_by_the_names_of_the_loss():
+    loss = bures.CKBLoss(label_kernel=lambda a, b: -(a @ b.T))
+    with pytest.raises(ValueError, match=r"the label kernel of y_s is not positive semi-definite"):
+        loss(*(torch.as_tensor(part) for part in (XS, PS, XT, PT)))
+
+
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_mmd_loss_refuses_other_numbers_of_arguments(count):
     with pytest.raises(TypeError, match=rf"\(z_s, y_s, z_t, p_t\) or two batches, got {count} arguments"):

@@ -12,7 +12,8 @@ import torch
 
 import bures
 from bures.data import GaussianClasses
-from bures.metrics._explanation import ClassTerms, Explanation
+from bures.metrics._explain import _half_of_each
+from bures.metrics._explanation import ROWS_SHOWN, ClassTerms, Explanation
 
 QUICK = {"n_permutations": 0, "n_bootstrap": 0}
 KINDS = ["hard", "soft", "continuous"]
@@ -541,3 +542,88 @@ def test_the_page_of_an_explanation_has_the_same_words():
     ]  # fmt: skip
     assert [cell for _, cell in cells[-1]] == ["gone", "3", "0", "-", "-", "-"]
     assert html.count("<table") == html.count("</table>") == 2
+
+
+def test_an_explanation_is_exact_unless_it_says_otherwise():
+    told = {field.name: getattr(BY_HAND, field.name) for field in dataclasses.fields(BY_HAND)}
+    del told["method_error"]
+    exact = Explanation(**told)
+    assert exact.method_error == 0
+    assert "approximation" not in repr(exact)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_classes_beyond_those_shown_are_counted(more):
+    classes = tuple(ClassTerms(i, 1.0, 1.0, 1.0, 1.0, 1.0) for i in range(ROWS_SHOWN + more))
+    assert ("... and 1 more classes" in repr(dataclasses.replace(BY_HAND, classes=classes))) == bool(more)
+    assert ("more classes" in repr(dataclasses.replace(BY_HAND, classes=classes))) == bool(more)
+
+
+def test_a_hundred_resamples_stand_behind_the_figures_unless_asked_otherwise():
+    y = np.arange(8) % 2
+    parts = bures.explain(
+        np.random.default_rng(0).normal(size=(8, 2)), y, np.random.default_rng(1).normal(size=(8, 2)), y
+    )
+    assert parts.n_permutations == parts.n_bootstrap == 100
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "one", None, True], ids=repr)
+def test_a_seed_that_is_no_whole_number_is_refused(seed):
+    y = np.arange(8) % 2
+    with pytest.raises(ValueError, match=r"seed="):
+        bures.explain(np.eye(8), y, 2 * np.eye(8), y, seed=seed)
+
+
+def test_the_interval_is_two_standard_deviations_of_half_samples_wide_and_needs_two_of_them():
+    """One class of four samples on each side: 36 pairs of halves, all of which can be computed."""
+    rng = np.random.default_rng(3)
+    xs, xt, y = rng.normal(size=(4, 2)), 2 * rng.normal(size=(4, 2)), np.zeros(4, dtype=int)
+    options = {"bandwidth": 2.0, "label_bandwidth": 1.0, "eps": 0.1}
+    pairs = itertools.product(itertools.combinations(range(4), 2), repeat=2)
+    halves = [bures.ckb(xs[list(s)], y[:2], xt[list(t)], y[:2], **options) for s, t in pairs]
+    low, high = bures.explain(xs, y, xt, y, n_permutations=0, n_bootstrap=1500, **options).interval
+    assert (high - low) / 2 == pytest.approx(1.96 * np.std(halves), rel=0.1)
+    for count, known in ((1, False), (2, True)):
+        interval = bures.explain(xs, y, xt, y, n_permutations=0, n_bootstrap=count, **options).interval
+        assert np.isfinite(interval).all() == known
+
+
+def test_the_null_level_of_soft_labels_moves_them_with_their_samples():
+    rng = np.random.default_rng(4)
+    x, p = rng.normal(size=(5, 2)) * np.linspace(0.3, 3, 5)[:, None], rng.dirichlet((8, 1), size=5)
+    assert (p.argmax(axis=1) == 0).all()  # one class for the permutations
+    options = {"bandwidth": 2.0, "label_bandwidth": 0.1, "eps": 0.05}
+    null = [
+        bures.ckb(x[list(s)], p[list(s)], x[list(t)], p[list(t)], **options)
+        for s in itertools.combinations(range(5), 3)
+        for t in [sorted(set(range(5)) - set(s))]
+    ]
+    parts = bures.explain(x[:3], p[:3], x[3:], p[3:], n_permutations=1500, n_bootstrap=0, **options)
+    assert abs(parts.null_mean - np.mean(null)) < 4 * np.std(null) / math.sqrt(1500)
+    assert parts.null_95 == pytest.approx(max(null), rel=1e-6)
+
+
+def test_features_that_do_not_vary_have_no_effective_rank():
+    y = np.arange(6) % 2
+    parts = bures.explain(np.ones((6, 2)), y, np.random.default_rng(0).normal(size=(6, 2)), y, bandwidth=1.0, **QUICK)
+    assert parts.effective_rank_s == 0 < parts.effective_rank_t
+
+
+def test_half_of_a_class_is_rounded_up():
+    half = _half_of_each(torch.tensor([0, 1, 0, 0, 2, 2]), torch.Generator().manual_seed(0))
+    strata = torch.tensor([0, 1, 0, 0, 2, 2])[half]
+    assert torch.bincount(strata).tolist() == [2, 1, 1]
+    assert len(set(half.tolist())) == 4
+
+
+@pytest.mark.filterwarnings("ignore::bures.MissingClassWarning")
+def test_a_class_of_one_domain_only_has_no_distance_and_an_only_class_cannot_be_left_out():
+    rng = np.random.default_rng(0)
+    one, two = np.zeros(6, dtype=int), np.arange(6) % 2
+    for ys, yt in ((one, two), (two, one)):
+        only, missing = bures.explain(rng.normal(size=(6, 2)), ys, rng.normal(size=(6, 2)), yt, **QUICK).classes
+        assert math.isnan(missing.kernel_bures)
+        assert math.isnan(missing.mean_term)
+        assert math.isnan(only.change_without)
+        assert math.isfinite(only.kernel_bures)
+        assert math.isfinite(missing.change_without)

@@ -327,3 +327,22 @@ def test_distances_of_labels_that_almost_agree_keep_their_digits(spread):
     assert exact.mean() > 0
     error = np.abs(_class_distances(rows, rows).numpy() - exact).max() / exact.mean()
     assert float(error) < 1e-8
+
+
+@pytest.mark.parametrize("eps", [1e-2, 1e-5, 1e-8])
+def test_a_small_regulariser_costs_a_float32_loss_no_digits(eps):
+    """Label kernels of condition 1 / eps are decomposed in float64 where float32 would lose digits."""
+    generator = torch.Generator().manual_seed(0)
+    z_s, z_t, logits = (
+        torch.randn(n, d, generator=generator, dtype=torch.float64) for n, d in ((60, 16), (57, 16), (57, 5))
+    )
+    y_s, p_t = torch.arange(60) % 5, softmax(3 * logits, dim=1).float()
+    values, gradients = [], []
+    for dtype in (torch.float32, torch.float64):
+        leaf = z_s.float().to(dtype).requires_grad_()
+        value = bures.CKBLoss(eps=eps)(leaf, y_s, z_t.float().to(dtype), p_t.to(dtype))
+        value.backward()
+        values.append(value.item())
+        gradients.append(leaf.grad.double())
+    assert values[0] == pytest.approx(values[1], rel=1e-6)
+    assert float((gradients[0] - gradients[1]).norm()) <= 1e-5 * float(gradients[1].norm())
