@@ -77,14 +77,7 @@ class Alignment:
             numpy_to_tensor("pt", pt),
             conditioning=("hard", "soft"),
             kernel="linear",
-            bandwidth="shared",
-            label_kernel="gaussian",
-            label_bandwidth="mean",
             eps=eps,
-            method="auto",
-            sample_weight_s=None,
-            sample_weight_t=None,
-            prior=None,
         )
         factor_s, factor_t = (
             _triangle(side.factor(problem.eps).apply(z)) for side, z in ((problem.source, s), (problem.target, t))

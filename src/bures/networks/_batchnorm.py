@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from bures.arrays import at_least_float32, describe
 from bures.networks._modes import evaluation_mode
 
-__all__ = ["FrozenBatchNorm", "adapt_batchnorm", "adaptable_layers", "follows_batches", "freeze_batchnorm"]
+__all__ = ["FrozenBatchNorm", "adapt_batchnorm", "adaptable_layers", "freeze_batchnorm", "takes_samples_alone"]
 
 _PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -178,9 +178,10 @@ def adaptable_layers(network: nn.Module) -> list[_BatchNorm]:
     return [layer for layer in layers if layer.running_mean is not None and layer.running_var is not None]
 
 
-def follows_batches(module: nn.Module) -> bool:
-    """Whether some layer normalises by the statistics of the batch in training: samples then depend on one another."""
-    return any(isinstance(part, _BatchNorm) and not _is_held(part) for part in module.modules())
+def takes_samples_alone(module: nn.Module) -> bool:
+    """Whether a module has layers, none of which normalises by the batch: what it makes of a sample is its own."""
+    has_layers = any(True for _ in module.parameters())
+    return has_layers and not any(isinstance(part, _BatchNorm) and not _is_held(part) for part in module.modules())
 
 
 @contextmanager

@@ -164,22 +164,7 @@ def _distance(
     y, p = _used_classes(y, p)
     yt = p.argmax(dim=1) if pseudo_labels == "hard" else (p.clamp(min=FLOOR) / p.clamp(min=FLOOR).sum(1, keepdim=True))
     with full_precision(xs), torch.no_grad():
-        problem = conditional_problem(
-            xs,
-            y,
-            xt,
-            yt,
-            conditioning=None,
-            kernel="gaussian",
-            bandwidth="shared",
-            label_kernel="gaussian",
-            label_bandwidth="mean",
-            eps=eps,
-            method="auto",
-            sample_weight_s=None,
-            sample_weight_t=None,
-            prior=None,
-        )
+        problem = conditional_problem(xs, y, xt, yt, eps=eps)
         found = float(problem.squared_distance()), problem
     if known is not None:
         known[key] = found

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bures.networks import Network, NetworkOutput
-from bures.networks._batchnorm import follows_batches
+from bures.networks._batchnorm import takes_samples_alone
 from bures.networks._folding import fold_frozen_batchnorm
 
 __all__ = ["Passes"]
@@ -32,8 +31,7 @@ class Passes:
         self._fast: Callable[[Tensor], Tensor] | None = None
         # One pass of twice the size takes half the launches. BatchNorm must not see both domains as one batch, and of
         # an identity nothing is saved.
-        has_layers = any(True for _ in network.backbone.parameters())
-        self.shares_backbone = has_layers and not follows_batches(network.backbone)
+        self.shares_backbone = takes_samples_alone(network.backbone)
 
     def one(self, x: Tensor) -> NetworkOutput:
         """Features and logits of a batch."""
@@ -71,9 +69,8 @@ def _worth_compiling(x: Tensor) -> bool:
 
 def _compile(backbone: nn.Module) -> Callable[[Tensor], Tensor]:
     body = fold_frozen_batchnorm(getattr(backbone, "body", backbone))
-    layout: dict[str, Any] = {}
-    if any(p.is_contiguous(memory_format=torch.channels_last) for p in backbone.parameters() if p.ndim == 4):
-        layout = {"memory_format": torch.channels_last}
+    laid_out = any(p.is_contiguous(memory_format=torch.channels_last) for p in backbone.parameters() if p.ndim == 4)
+    layout = torch.channels_last if laid_out else torch.contiguous_format
     # Batches of training have one size; a graph for any size is slower.
     compiled = torch.compile(body, dynamic=False)
-    return lambda x: compiled(x.contiguous(**layout)).flatten(1)
+    return lambda x: compiled(x.contiguous(memory_format=layout)).flatten(1)

@@ -15,7 +15,7 @@ from bures.data import TensorSamples
 from bures.data._decoding import Progress
 from bures.data._samples import Samples
 from bures.networks import Network, adapt_batchnorm
-from bures.networks._batchnorm import adaptable_layers, follows_batches
+from bures.networks._batchnorm import adaptable_layers, takes_samples_alone
 from bures.networks._checks import check_count
 from bures.networks._modes import evaluation_mode
 from bures.training._inputs import Inputs
@@ -87,9 +87,8 @@ def predict_samples(
 
 
 def is_backbone_fixed(network: Network) -> bool:
-    """Whether the backbone has layers, and gives the same for a sample whatever the statistics of its domain."""
-    parameters = list(network.backbone.parameters())
-    return bool(parameters) and parameters[0].dtype == torch.float32 and not follows_batches(network.backbone)
+    """Whether the backbone gives the same for a sample whatever its domain, in float32, which samples are kept in."""
+    return takes_samples_alone(network.backbone) and _dtype(network.backbone) == torch.float32
 
 
 @torch.no_grad()
