@@ -12,12 +12,13 @@ import gc
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["GraphCache"]
+__all__ = ["GraphCache", "no_collection"]
 
 CALLS_BEFORE_CAPTURE = 3  # a shape seen less often (the last batch of an epoch) is not worth a capture
 MOST_GRAPHS = 8  # each holds its own memory
@@ -75,15 +76,16 @@ class _CapturedLoss:
         self.loss = loss
         self.inputs = [t.detach().clone().requires_grad_(t.requires_grad) for t in tensors]
         self.wanted = [t for t in self.inputs if t.requires_grad]
-        # Libraries allocate their workspaces on first use, which must not happen inside the capture.
-        side = torch.cuda.Stream(self.inputs[0].device)  # type: ignore[no-untyped-call]
+        # Libraries allocate their workspaces on first use of a stream. All graphs have one stream, and it has been used
+        # when the capture begins: the memory of a graph is then what the loss needs, without a workspace of its own.
+        side = _capture_stream(self.inputs[0].device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):
                 torch.autograd.grad(loss(*self.inputs), self.wanted)
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
-        with _no_collection(), torch.cuda.graph(self.graph):
+        with no_collection(), torch.cuda.graph(self.graph, stream=side):
             value = loss(*self.inputs)
             self.gradients = torch.autograd.grad(value, self.wanted)
             self.value = value.detach()
@@ -95,8 +97,13 @@ class _CapturedLoss:
         return self.value.clone(), [gradient.clone() for gradient in self.gradients]
 
 
+@cache
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Hold the garbage collector: another graph that it frees during a capture makes the capture invalid."""
     enabled = gc.isenabled()
     gc.disable()

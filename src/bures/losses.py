@@ -34,6 +34,11 @@ __all__ = ["BuresLoss", "CKBLoss", "CKWLoss", "ClassMeansLoss", "KernelBuresLoss
 NAMES = Names("z_s", "y_s", "z_t", "p_t")
 
 
+def _looks_at_values(rule: object) -> bool:
+    """Whether a kernel or a bandwidth decides by the values of samples, on the host."""
+    return callable(rule) or rule == "median"
+
+
 class _Loss(nn.Module):
     """A loss that stores the options of a metric and shows them in its repr."""
 
@@ -86,16 +91,19 @@ class _ConditionalLoss(_Loss):
             return self._graphs.run(self._distance, z_s, y_s, z_t, p_t.detach())
         return self._distance(z_s, y_s, z_t, p_t)
 
-    def _can_capture(self, z_s: Tensor) -> bool:
-        """Whether nothing looks at values or copies from the host, which a CUDA graph forbids.
+    @property
+    def capturable(self) -> bool:
+        """Whether nothing looks at values or copies from the host in float32, which a CUDA graph forbids.
 
         Medians, functions of the user's and decompositions do the one, class frequencies given as numbers the other.
         """
         options = self.options
         rules = [options[name] for name in ("kernel", "bandwidth", "label_kernel", "label_bandwidth")]
-        products_only = options["method"] == "polar" or (options["method"] == "auto" and z_s.dtype != torch.float64)
-        named = not any(callable(rule) or rule == "median" for rule in rules)
-        return products_only and named and (options["prior"] is None or isinstance(options["prior"], str))
+        named = options["method"] in ("auto", "polar") and not any(_looks_at_values(rule) for rule in rules)
+        return named and (options["prior"] is None or isinstance(options["prior"], str))
+
+    def _can_capture(self, z_s: Tensor) -> bool:
+        return self.capturable and (self.options["method"] == "polar" or z_s.dtype != torch.float64)
 
     def _distance(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
         with full_precision(z_s):
@@ -302,6 +310,11 @@ class KernelBuresLoss(_Loss):
         check_bandwidth(bandwidth)
         super().__init__(kernel=kernel, bandwidth=bandwidth)
 
+    @property
+    def capturable(self) -> bool:
+        """As in `CKBLoss`."""
+        return not any(_looks_at_values(rule) for rule in self.options.values())
+
     def forward(self, z_s: Tensor, z_t: Tensor) -> Tensor:
         """Squared kernel Bures distance of a source and a target batch."""
         loss: Tensor = kernel_bures(z_s, z_t, **self.options)
@@ -373,6 +386,11 @@ class MMDLoss(_Loss):
         check_kernel(kernel)
         check_bandwidth(bandwidth, rules=ONE_RKHS_RULES)
         super().__init__(unbiased=unbiased, kernel=kernel, bandwidth=bandwidth)
+
+    @property
+    def capturable(self) -> bool:
+        """As in `CKBLoss`."""
+        return not any(_looks_at_values(rule) for rule in self.options.values())
 
     def forward(self, *tensors: Tensor) -> Tensor:
         """Squared MMD of two batches, or of the labels of a source and a target batch."""

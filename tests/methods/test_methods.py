@@ -8,7 +8,17 @@ import pytest
 import torch
 
 import bures
-from bures.methods import Batch, Schedule, make_method, method_names, method_options, register
+from bures.methods import (
+    Batch,
+    ConditionalTerm,
+    Method,
+    Schedule,
+    Term,
+    make_method,
+    method_names,
+    method_options,
+    register,
+)
 
 NAMES = [
     "bures",
@@ -104,6 +114,40 @@ def test_ckw_with_one_bandwidth_is_the_ckw_distance(batch):
     distance = bures.ckw(batch.z_s, batch.y_s, batch.z_t, batch.p_t.detach())
     torch.testing.assert_close(values["ckb"] + values["means"], distance)
     assert make_method("ckw", weight=2.0, means=5.0)(batch, 0.0).weights["means"] == 10.0
+
+
+@pytest.mark.parametrize("name", ["ckb+mmd", "ckw", "im", "dann", "cdan+e"])
+def test_weights_may_be_tensors_which_a_cuda_graph_reads_anew(name, batch):
+    method = make_method(name)
+    method.setup(6, 3)
+    method.double()
+    leaves = (batch.z_s, batch.z_t)
+    plain, read = copy.deepcopy(method), copy.deepcopy(method)  # some keep frequencies of what they have seen
+    weights = {term: 0.3 + i for i, term in enumerate(method.weights(0.0))}
+    found = read.objective(batch, {term: torch.tensor(w, dtype=torch.float64) for term, w in weights.items()}).total
+    expected = plain.objective(batch, weights).total
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    for one, other in zip(
+        *(torch.autograd.grad(total, leaves, allow_unused=True) for total in (found, expected)), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "capturable"), [("ckb", True), ("dann", True), ("bures", False), ("ckw-running", False)]
+)
+def test_methods_whose_terms_look_at_values_are_not_captured(name, capturable):
+    assert make_method(name).capturable == capturable
+
+
+def test_terms_of_others_are_not_captured_unless_they_say_so():
+    class Foreign(Term):
+        def forward(self, batch):
+            return batch.z_s.mean()
+
+    assert not Method("foreign", [Foreign("mean", Schedule(1.0))]).capturable
+    assert not ConditionalTerm("median", Schedule(1.0), bures.CKBLoss(bandwidth="median")).capturable
+    assert not ConditionalTerm("own", Schedule(1.0), torch.nn.Identity()).capturable
 
 
 def test_terms_are_not_computed_before_they_count(batch):

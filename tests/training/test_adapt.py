@@ -288,13 +288,13 @@ def without_clock(part):
 
 def test_mixed_precision_trains_in_bfloat16_and_scores_in_float32(train, monkeypatch):
     inside, losses = [], []
-    original = Method.forward
+    original = Method.objective
 
-    def forward(method, batch, *point):
+    def objective(method, batch, *rest):
         losses.append({batch.z_s.dtype, batch.logits_t.dtype})
-        return original(method, batch, *point)
+        return original(method, batch, *rest)
 
-    monkeypatch.setattr(Method, "forward", forward)
+    monkeypatch.setattr(Method, "objective", objective)
     steps_of(monkeypatch, lambda module, step: inside.append(torch.is_autocast_enabled("cpu")))
     run = train(method="ckb", precision="bf16-mixed", **images(), network="lenet")
     assert all(inside)

@@ -18,7 +18,7 @@ __all__ = ["AdversarialTerm", "reverse_gradient"]
 
 class _Reversal(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, factor: float | Tensor) -> Tensor:
         ctx.factor = factor
         return x.view_as(x)
 
@@ -27,7 +27,7 @@ class _Reversal(torch.autograd.Function):
         return -ctx.factor * grad, None
 
 
-def reverse_gradient(x: Tensor, factor: float = 1.0) -> Tensor:
+def reverse_gradient(x: Tensor, factor: float | Tensor = 1.0) -> Tensor:
     """The tensor as it is; its gradient is multiplied by ``-factor``.
 
     Examples
@@ -67,6 +67,7 @@ class AdversarialTerm(Term):
     """
 
     joins_queue = False
+    capturable = True
 
     discriminator: nn.Module | None
 
@@ -104,7 +105,7 @@ class AdversarialTerm(Term):
         """Value of the term, with the gradient to features reversed."""
         return self.weighted(batch, 1.0)[0]
 
-    def weighted(self, batch: Batch, weight: float) -> tuple[Tensor, Tensor]:
+    def weighted(self, batch: Batch, weight: float | Tensor) -> tuple[Tensor, Tensor]:
         """Value of the term; the weight is that of the reversed gradient alone."""
         self._setup_late(batch)
         with full_precision(batch.z_s):
@@ -113,7 +114,7 @@ class AdversarialTerm(Term):
             value = (source + target) / 2
         return value, value
 
-    def _side(self, z: Tensor, logits: Tensor, label: float, factor: float) -> Tensor:
+    def _side(self, z: Tensor, logits: Tensor, label: float, factor: float | Tensor) -> Tensor:
         assert self.discriminator is not None
         z, logits = reverse_gradient(z, factor), reverse_gradient(logits, factor)
         inputs = self.inputs(z, logits.detach().softmax(dim=1))

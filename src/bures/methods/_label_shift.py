@@ -32,6 +32,8 @@ class LabelMMDTerm(Term):
         Whether to weight the source labels.
     """
 
+    capturable = True
+
     joint: Tensor | None
     predicted: Tensor | None
 
@@ -70,5 +72,6 @@ class LabelMMDTerm(Term):
         if self.joint.device != joint.device:
             self.joint, self.predicted = self.joint.to(joint), self.predicted.to(predicted)
         momentum = torch.where(self.joint.sum() > 0, MOMENTUM, 0.0)  # the first batch stands for itself
-        self.joint = momentum * self.joint + (1 - momentum) * joint
-        self.predicted = momentum * self.predicted + (1 - momentum) * predicted
+        # In place: a CUDA graph of the step goes on from what the last replay has written here.
+        self.joint.copy_(momentum * self.joint + (1 - momentum) * joint)
+        self.predicted.copy_(momentum * self.predicted + (1 - momentum) * predicted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -97,9 +97,12 @@ class Term(nn.Module):
 
     ``joins_queue`` tells whether the term sees samples of earlier steps too, where a recipe keeps them in a queue. It
     is for terms that compare domains; those that ask something of each prediction learn nothing from old ones.
+    ``capturable`` tells whether a CUDA graph can replay the term: that it never looks at values on the host, and
+    what it keeps for the next step it writes in place. Terms that do not say so run as they are.
     """
 
     joins_queue: ClassVar[bool] = True
+    capturable: bool = False
 
     def __init__(self, name: str, schedule: Schedule) -> None:
         super().__init__()
@@ -109,7 +112,7 @@ class Term(nn.Module):
     def setup(self, n_features: int, n_classes: int) -> None:
         """Make parameters and buffers whose size depends on the features and classes; most terms have none."""
 
-    def weighted(self, batch: Batch, weight: float) -> tuple[Tensor, Tensor]:
+    def weighted(self, batch: Batch, weight: float | Tensor) -> tuple[Tensor, Tensor]:
         """Value of the term, for the log, and what it adds to the objective at a weight."""
         value: Tensor = self(batch)
         return value, weight * value
@@ -125,6 +128,7 @@ class ConditionalTerm(Term):
     def __init__(self, name: str, schedule: Schedule, loss: nn.Module) -> None:
         super().__init__(name, schedule)
         self.loss = loss
+        self.capturable = getattr(loss, "capturable", False)
 
     def forward(self, batch: Batch) -> Tensor:
         """Value of the term, not yet weighted."""
@@ -138,6 +142,7 @@ class FeatureTerm(Term):
     def __init__(self, name: str, schedule: Schedule, loss: nn.Module) -> None:
         super().__init__(name, schedule)
         self.loss = loss
+        self.capturable = getattr(loss, "capturable", False)
 
     def forward(self, batch: Batch) -> Tensor:
         """Value of the term, not yet weighted."""
@@ -150,7 +155,7 @@ class Objective(NamedTuple):
 
     total: Tensor
     values: dict[str, Tensor]
-    weights: dict[str, float]
+    weights: Mapping[str, float | Tensor]
 
 
 class Method(nn.Module):
@@ -199,6 +204,11 @@ class Method(nn.Module):
         """Whether a step needs a target batch at all."""
         return len(self.terms) > 0
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph can replay the method: whether all its terms say so."""
+        return all(bool(term.capturable) for term in self.terms)
+
     def prepare(self, network: Network, shape: tuple[int, ...]) -> None:
         """Look at the network and the shape (C, H, W) or (d,) of its samples before training; most methods need not.
 
@@ -225,15 +235,27 @@ class Method(nn.Module):
         whole of it; without a share they are at their end. ``joined`` is the batch with samples of earlier steps, for
         the terms that compare domains.
         """
-        joined = batch if joined is None else joined
-        values: dict[str, Tensor] = {}
-        weights: dict[str, float] = {}
-        total = torch.zeros((), device=batch.z_s.device)
+        return self.objective(batch, self.weights(epoch, progress), joined)
+
+    def weights(self, epoch: float, progress: float = 1.0) -> dict[str, float]:
+        """The weights of the terms that count at a point of training, by name."""
+        found = {}
         for term in self.terms:
             assert isinstance(term, Term)
             weight = term.schedule(epoch, progress)
             if weight > 0:
-                value, contribution = term.weighted(joined if term.joins_queue else batch, weight)
-                values[term.name], weights[term.name] = value, weight
+                found[term.name] = weight
+        return found
+
+    def objective(self, batch: Batch, weights: Mapping[str, float | Tensor], joined: Batch | None = None) -> Objective:
+        """The method's part of the objective, of the terms that have a weight."""
+        joined = batch if joined is None else joined
+        values: dict[str, Tensor] = {}
+        total = torch.zeros((), device=batch.z_s.device)
+        for term in self.terms:
+            assert isinstance(term, Term)
+            if term.name in weights:
+                seen = joined if term.joins_queue else batch
+                values[term.name], contribution = term.weighted(seen, weights[term.name])
                 total = total + contribution
         return Objective(total, values, weights)

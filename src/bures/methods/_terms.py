@@ -35,6 +35,7 @@ class EntropyTerm(Term):
     """The entropy of the target's predictions, as a mean over the batch (the paper's L_Ent divided by m)."""
 
     joins_queue = False
+    capturable = True
 
     def __init__(self, weight: float, start: float = 0.0, ramp: float = 0.0) -> None:
         super().__init__("entropy", Schedule(weight, start, ramp))
@@ -48,6 +49,7 @@ class DiversityTerm(Term):
     """Minus the entropy of the mean prediction: small when all classes are predicted."""
 
     joins_queue = False
+    capturable = True
 
     def __init__(self, weight: float, start: float = 0.0, ramp: float = 0.0) -> None:
         super().__init__("diversity", Schedule(weight, start, ramp))
@@ -62,6 +64,7 @@ class ClassConfusionTerm(Term):
     """How much of a class's predicted probability lies on samples that are predicted as other classes too."""
 
     joins_queue = False
+    capturable = True
 
     def __init__(self, schedule: Schedule, temperature: float = TEMPERATURE) -> None:
         super().__init__("confusion", schedule)

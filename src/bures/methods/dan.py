@@ -42,6 +42,8 @@ def dan(
 class MultiKernelMMDTerm(Term):
     """The squared MMD of the features by one of three estimators."""
 
+    capturable = True
+
     def __init__(self, schedule: Schedule, estimator: str, multiples: Sequence[float]) -> None:
         super().__init__("mmd", schedule)
         check_choice("estimator", estimator, ESTIMATORS)

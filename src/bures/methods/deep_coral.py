@@ -26,6 +26,8 @@ def deep_coral(*, weight: float = 1.0, start: float = 0.0, ramp: float = 0.0) ->
 class CoralTerm(Term):
     """The squared Frobenius distance of the covariances, over four times the square of the dimension."""
 
+    capturable = True
+
     def forward(self, batch: Batch) -> Tensor:
         """Value of the term, not yet weighted."""
         with full_precision(batch.z_s):

@@ -127,6 +127,7 @@ class DiscriminationTerm(Term):
     """Centres of source classes that point apart, and target samples near the centre they are predicted for."""
 
     joins_queue = False
+    capturable = True
 
     centres: Tensor | None
     seen: Tensor | None
@@ -177,5 +178,6 @@ class DiscriminationTerm(Term):
             self.centres, self.seen = self.centres.to(means.device), self.seen.to(means.device)
         means = means.to(self.centres.dtype)
         moved = torch.where(self.seen[:, None], MOMENTUM * self.centres + (1 - MOMENTUM) * means, means)
-        self.centres = torch.where(there[:, None], moved, self.centres)
-        self.seen = self.seen | there
+        # In place: a CUDA graph of the step goes on from what the last replay has written here.
+        self.centres.copy_(torch.where(there[:, None], moved, self.centres))
+        self.seen.logical_or_(there)

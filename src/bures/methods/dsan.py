@@ -43,6 +43,8 @@ def dsan(
 class LocalMMDTerm(Term):
     """The mean over classes of the squared MMD between samples of a class."""
 
+    capturable = True
+
     def __init__(self, schedule: Schedule, multiples: Sequence[float]) -> None:
         super().__init__("lmmd", schedule)
         self.multiples = read_multiples(multiples)

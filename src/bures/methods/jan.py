@@ -42,6 +42,8 @@ def jan(
 class JointMMDTerm(Term):
     """The squared MMD under a product of kernels on features and on predictions."""
 
+    capturable = True
+
     def __init__(self, schedule: Schedule, multiples: Sequence[float]) -> None:
         super().__init__("jmmd", schedule)
         self.multiples = read_multiples(multiples)

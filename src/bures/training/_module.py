@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import lightning as L
 import torch
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
-from bures.arrays import at_least_float32
+from bures.arrays import at_least_float32, checks_values
 from bures.methods import Batch, Method, Objective
 from bures.networks import Network
 from bures.training._batches import Step
@@ -23,6 +24,7 @@ from bures.training._plan import derive_seed
 from bures.training._queue import FeatureQueue
 from bures.training._recipe import Recipe
 from bures.training._record import StepRecord
+from bures.training._step_graphs import Outcome, StepGraphs
 
 __all__ = ["AdaptationModule"]
 
@@ -93,6 +95,7 @@ class AdaptationModule(L.LightningModule):
         queued = recipe.queue > 0 and method.needs_target and not method.owns_training
         self.queue = FeatureQueue(recipe.queue) if queued else None
         self._generator: torch.Generator | None = None
+        self._graphs: StepGraphs | None = None
         self.automatic_optimization = not (method.owns_training or direct)
 
     def transfer_batch_to_device(self, batch: Step, device: torch.device, dataloader_idx: int) -> Step:
@@ -111,31 +114,51 @@ class AdaptationModule(L.LightningModule):
             make_own_step(self, step, generator)
             self._look_at_record(step)
             return None
+        weights = self.method.weights(step.number / self.steps_per_epoch, step.number / self.n_steps)
+        if self.recipe.consistency > 0 and self.method.needs_target:
+            weights["consistency"] = self.recipe.consistency
+        if self.automatic_optimization:
+            outcome = self._outcome(step, weights)
+        else:
+            outcome = self._gradients().backward(step, weights)
+        self.record.add_stacked(step.number, outcome.names, outcome.n_losses, outcome.values, weights)
+        self._look_at_record(step)
+        if self.automatic_optimization:
+            return outcome.loss
+        self._update()
+        return None
+
+    def _gradients(self) -> StepGraphs:
+        if self._graphs is None:
+            (optimiser,) = self.trainer.optimizers
+            parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+            # The queue of earlier samples grows at first, and lies in other memory in every step.
+            wanted = self.recipe.cuda_graphs and self.recipe.precision == "32-true" and self.device.type == "cuda"
+            capture = wanted and self.queue is None and self.method.capturable
+            assert self._generator is not None
+            self._graphs = StepGraphs(self._outcome, parameters, [self._generator], capture=capture)
+        return self._graphs
+
+    def _outcome(self, step: Step, weights: Mapping[str, float | Tensor]) -> Outcome:
+        """The loss of a step, with what is recorded of it."""
+        assert self._generator is not None
+        generator = self._generator
         batch = self._global_batch(self._forward(step, generator))
         cross_entropy = F.cross_entropy(batch.logits_s, batch.y_s, label_smoothing=self.recipe.label_smoothing)
-        objective = self._objective(batch, step.number)
-        if self.recipe.consistency > 0 and self.method.needs_target:
+        objective = self._objective(batch, step.number, weights)
+        if "consistency" in weights:
             objective = self._with_consistency(objective, batch, step, generator)
         loss: Tensor = cross_entropy + objective.total
         with torch.no_grad():
             right = (batch.logits_s.argmax(dim=1) == batch.y_s).float().mean()
-        self.record.add(
-            step.number,
-            {"loss": loss, "cross_entropy": cross_entropy, **objective.values},
-            {"source_accuracy": right},
-            objective.weights,
-        )
-        self._look_at_record(step)
-        if self.automatic_optimization:
-            return loss
-        self._make_step(loss)
-        return None
+            losses = {"loss": loss, "cross_entropy": cross_entropy, **objective.values}
+            named = {**losses, "source_accuracy": right}
+            values = torch.stack([value.detach() for value in named.values()])
+        return Outcome(loss, tuple(named), len(losses), values)
 
-    def _make_step(self, loss: Tensor) -> None:
-        """What the trainer does with a loss, without its hooks."""
+    def _update(self) -> None:
+        """What the trainer does with gradients, without its hooks."""
         (optimiser,), (schedule,) = self.trainer.optimizers, self.trainer.lr_scheduler_configs
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
         if self.recipe.gradient_clip is not None:
             parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
             torch.nn.utils.clip_grad_norm_(parameters, self.recipe.gradient_clip)
@@ -147,12 +170,12 @@ class AdaptationModule(L.LightningModule):
         if step.x_s.device.type == "cpu" or step.number % CHECK_EVERY == 0:
             self.record.check_finite()
 
-    def _objective(self, batch: Batch, number: int) -> Objective:
+    def _objective(self, batch: Batch, number: int, weights: Mapping[str, float | Tensor]) -> Objective:
         joined = batch if self.queue is None else self.queue.join(batch)
         try:
-            objective: Objective = self.method(batch, number / self.steps_per_epoch, number / self.n_steps, joined)
+            objective = self.method.objective(batch, weights, joined)
         except (ValueError, RuntimeError) as error:  # distances refuse samples that are not finite
-            if all(bool(part.isfinite().all()) for part in batch):
+            if not checks_values() or all(bool(part.isfinite().all()) for part in batch):
                 raise
             raise NonFiniteLossError(number, ("the output of the network",)) from error
         return objective
@@ -163,9 +186,8 @@ class AdaptationModule(L.LightningModule):
         """The objective with the cross-entropy between the predictions of two views of the target."""
         _, logits = self.passes.one(self.inputs.training(step.x_t, generator).to(self.dtype))
         value = F.cross_entropy(self._gather(at_least_float32(logits)), batch.p_t.detach())
-        weight = self.recipe.consistency
-        values, weights = {**objective.values, "consistency": value}, {**objective.weights, "consistency": weight}
-        return Objective(objective.total + weight * value, values, weights)
+        total = objective.total + objective.weights["consistency"] * value
+        return Objective(total, {**objective.values, "consistency": value}, objective.weights)
 
     def _forward(self, step: Step, generator: torch.Generator) -> Batch:
         x_s = self.inputs.training(step.x_s, generator).to(self.dtype)

@@ -90,6 +90,9 @@ class Recipe:
     compile : bool
         Compile the backbone on a GPU: steps are faster, the first one takes about a minute. Frozen BatchNorm becomes a
         part of the convolutions. Where it cannot be compiled a warning says why and it runs as it is.
+    cuda_graphs : bool
+        On a GPU in full precision, capture forward and backward pass of a step as a CUDA graph and replay it, where all
+        terms of the method allow it: small networks wait for launches otherwise. Not with a ``queue``.
     optimiser : {"adam", "adamw", "sgd"}
         With ``lr``, ``weight_decay``, and for SGD ``momentum`` and ``nesterov``.
     backbone_factor, head_factor : float
@@ -151,6 +154,7 @@ class Recipe:
     augment: str = "none"
     joint_forward: bool = False
     compile: bool = False
+    cuda_graphs: bool = True
 
     optimiser: str = "adam"
     lr: float = 1e-3

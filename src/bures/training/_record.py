@@ -50,7 +50,13 @@ class StepRecord:
         named = {**losses, **(others or {})}
         # One call on the device for a step; what is made of the values waits until somebody asks.
         values = torch.stack([value.detach() for value in named.values()])
-        self._waiting.append((step, tuple(named), len(losses), values))
+        self.add_stacked(step, tuple(named), len(losses), values, weights)
+
+    def add_stacked(
+        self, step: int, names: tuple[str, ...], watched: int, values: Tensor, weights: Mapping[str, float] | None
+    ) -> None:
+        """Add the values of a step that are one tensor already; the first ``watched`` are losses."""
+        self._waiting.append((step, names, watched, values))
         self.weights = dict(weights or {})
 
     def _read(self) -> None:
