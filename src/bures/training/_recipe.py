@@ -72,6 +72,10 @@ class Recipe:
         smaller training images they have the size that they have at evaluation.
     backbone_batchnorm : {"training", "frozen"}
         Whether BatchNorm of the backbone follows the batches or keeps the statistics of the weights file.
+    frozen_stages : int
+        Stages of a ResNet that keep the weights of the file: 1 is the stem and ``layer1``, 2 is ``layer2`` too, and so
+        on. A backward pass ends behind them: steps are faster and take less memory. Their BatchNorm has fixed weights,
+        too, while its statistics are a matter of ``backbone_batchnorm``.
     batch_size : int
         Samples of each domain in a step, over all devices.
     epochs : int
@@ -142,6 +146,7 @@ class Recipe:
     stored_size: int | None = None
     training_size: int | None = None
     backbone_batchnorm: str = "training"
+    frozen_stages: int = 0
 
     batch_size: int = 128
     epochs: int = 20
@@ -202,7 +207,15 @@ class Recipe:
                 f"training_size={self.training_size!r} scales images that are changed at random but augment='none' "
                 f"changes none; leave it out, or choose an augment: {', '.join(AUGMENTATIONS)}"
             )
-        for name in ("consistency", "queue", "weight_decay", "momentum", "schedule_gamma", "schedule_power"):
+        for name in (
+            "consistency",
+            "frozen_stages",
+            "queue",
+            "weight_decay",
+            "momentum",
+            "schedule_gamma",
+            "schedule_power",
+        ):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)!r} is out of range; accepted are numbers from 0 up")
         for name in ("epochs", "epoch", "hidden", "features", "image_size", "stored_size", "training_size"):
