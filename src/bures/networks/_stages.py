@@ -48,7 +48,8 @@ def freeze_stages(backbone: nn.Module, frozen_stages: int) -> nn.Module:
     called = getattr(backbone, "name", type(backbone).__name__)
     if len(stages) < 2:
         raise ValueError(
-            f"frozen_stages={frozen_stages}: {called!r} has no stages layer1, layer2, ... as ResNets have; accepted is 0"
+            f"frozen_stages={frozen_stages}: {called!r} has no stages layer1, layer2, ... as ResNets have; accepted "
+            "is 0"
         )
     if frozen_stages > len(stages):
         raise ValueError(

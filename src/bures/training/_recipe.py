@@ -76,6 +76,11 @@ class Recipe:
         Stages of a ResNet that keep the weights of the file: 1 is the stem and ``layer1``, 2 is ``layer2`` too, and so
         on. A backward pass ends behind them: steps are faster and take less memory. Their BatchNorm has fixed weights,
         too, while its statistics are a matter of ``backbone_batchnorm``.
+    head_start : str, optional
+        Name or YAML file of a recipe for features (``network: identity``) by which the head alone is trained first, on
+        features that the backbone gives at evaluation; then the whole network is trained by this recipe. Method, head,
+        seed and held-out samples are those of this recipe, batches, length, optimiser and the method's options those of
+        the other. None begins with a random head.
     batch_size : int
         Samples of each domain in a step, over all devices.
     epochs : int
@@ -148,6 +153,7 @@ class Recipe:
     backbone_batchnorm: str = "training"
     frozen_stages: int = 0
 
+    head_start: str | None = None
     batch_size: int = 128
     epochs: int = 20
     epoch: str | int = "shorter"
