@@ -141,6 +141,7 @@ class Cell:
             "notes": list(dict.fromkeys([*manifest["notes"], *notes])),
             "data": {side: {name: manifest["data"][side][name] for name in described} for side in sides},
             "recipe": rounded(shown),
+            **({"head_start": rounded(manifest["head_start"])} if "head_start" in manifest else {}),
             "versions": manifest["versions"],
             "hardware": manifest["hardware"],
         }

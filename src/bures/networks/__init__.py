@@ -7,6 +7,7 @@ from bures.networks._head import BottleneckHead, LinearHead, NetworkOutput
 from bures.networks._lenet import NORMS, LeNet
 from bures.networks._network import Network
 from bures.networks._preprocessing import Preprocessing
+from bures.networks._stages import freeze_stages
 from bures.networks._weights import read_weights
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "backbone_names",
     "build_network",
     "freeze_batchnorm",
+    "freeze_stages",
     "read_weights",
 ]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,9 @@ from bures.provenance import command_line, versions
 from bures.training._checkpoint import compare, load_checkpoint
 from bures.training._errors import StoppedBySignal, StopTraining, TrainingError
 from bures.training._gather import world_size
+from bures.training._head_start import head_start_recipe, train_head
 from bures.training._memory import is_out_of_memory, memory_advice
+from bures.training._quiet import quiet
 from bures.training._recipe import Recipe
 from bures.training._run_folder import RunFolder, checksum
 from bures.training._saved_model import SavedModel, load_model
@@ -142,9 +143,11 @@ def adapt(
     folder = RunFolder(output)
     if on_epoch is not None and devices > 1:
         raise ValueError(f"on_epoch is called in one process of devices={devices}; accepted is devices=1 with it")
-    with _quiet():
+    with quiet():
         setting = prepare(source, target, evaluation, recipe, partial, in_memory, n_workers)
         _check_devices(setting, devices, strategy, sync_batchnorm)
+        begun_with = folder.read_manifest().get("head_start") if resume else None
+        setting.head_start = head_start_recipe(setting, begun_with and begun_with["recipe"])
         # Of several processes one writes the run folder.
         leads = devices == 1 or rank_zero_only.rank == 0  # type: ignore[attr-defined]
         if resume and folder.read_manifest()["status"] == "finished":
@@ -177,6 +180,8 @@ def _work(session: Session, trainer_options: dict[str, Any], leads: bool) -> Non
 def _work_and_note(session: Session, trainer_options: dict[str, Any], leads: bool) -> None:
     cause: BaseException | None
     try:
+        if session.setting.head_start is not None and session.state is None:
+            train_head(session, trainer_options)  # a checkpoint has the head, and more
         session.fit(trainer_options)
         if leads:
             session.signals.end_at_once(session.module.n_steps, saved=session.keep_files)
@@ -231,6 +236,7 @@ def _start(
             "seed": setting.recipe.seed,
             "trains_on_target_labels": setting.method.trains_on_target,  # the upper bound is marked as such
             "network": setting.spec.to_dict(),
+            **_head_start(setting),
             "data": {
                 "source": _described(setting.source, setting.checksums["source"]),
                 "target": _described(setting.target, setting.checksums["target"]),
@@ -245,6 +251,13 @@ def _start(
     return None
 
 
+def _head_start(setting: Setting) -> dict[str, Any]:
+    """By which recipe the head is trained first, where it is; how that went is added when it is over."""
+    if setting.head_start is None:
+        return {}
+    return {"head_start": {"name": setting.recipe.head_start, "recipe": setting.head_start.to_dict()}}
+
+
 def _described(domain: Domain, digest: str) -> dict[str, Any]:
     counts = None if domain.labels is None else domain.counts().tolist()
     return {"name": domain.name, "samples": len(domain), "counts": counts, "checksum": digest}
@@ -257,6 +270,11 @@ def _check_devices(setting: Setting, devices: int, strategy: str, sync_batchnorm
         raise ValueError(
             f"devices={devices} is too many for method {setting.method.name!r}, which makes its own training steps; "
             "accepted is 1"
+        )
+    if setting.recipe.head_start is not None:
+        raise ValueError(
+            f"devices={devices} is too many for head_start={setting.recipe.head_start!r}, which trains the head in one "
+            "process; accepted is 1, or a recipe without head_start"
         )
     if any(name in strategy for name in ("spawn", "fork", "notebook")):
         raise ValueError(
@@ -281,21 +299,3 @@ def _strategy(method: Method, devices: int, strategy: str) -> str:
     if devices > 1 and strategy in ("auto", "ddp") and any(True for _ in method.parameters()):
         return "ddp_find_unused_parameters_true"
     return strategy
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Lightning's announcements and its advice on data loaders from the user; errors and our warnings pass."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"lightning\..*")
-            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-            warnings.filterwarnings("ignore", message=".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

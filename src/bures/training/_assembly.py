@@ -7,7 +7,7 @@ from typing import Any
 
 from bures.data import ImageFiles, TensorSamples
 from bures.data._samples import Samples
-from bures.networks import Network, build_network, freeze_batchnorm
+from bures.networks import Network, build_network, freeze_batchnorm, freeze_stages
 from bures.training._augment import AUGMENTATIONS
 from bures.training._inputs import Inputs
 from bures.training._recipe import Recipe
@@ -74,6 +74,7 @@ def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[
     weights = None if spec.name == "identity" else recipe.weights
     spec = replace(spec, backbone_batchnorm=recipe.backbone_batchnorm)
     network, inputs = spec.build(weights=weights, download=recipe.download_weights, seed=recipe.seed)
+    freeze_stages(network.backbone, recipe.frozen_stages)
     augmentation = AUGMENTATIONS[recipe.augment]
     return spec, network, Inputs(inputs.preprocessing, inputs.image_size, augmentation, recipe.training_size)
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor, nn
 
-from bures.data import Domain, HiddenLabels, TensorSamples
+from bures.data import Domain, HiddenLabels
 from bures.networks import Backbone, Network
 from bures.selection import Evidence, Reliability, Validator, fit_temperature, importance_weights, make_validator
 from bures.selection._distances import shared_distances
 from bures.selection._predictions import information, row_entropies
+from bures.training._backbone_rows import BackboneRows
 from bures.training._inputs import Inputs
 from bures.training._placement import move_samples
 from bures.training._prediction import (
     Predictions,
-    backbone_rows,
     can_adapt_batchnorm,
     is_backbone_fixed,
     predict_samples,
@@ -124,8 +124,7 @@ class Evaluator:
 
     def evaluate(self, network: Network, batchnorm: str = "training") -> Evaluation:
         """Predict all samples and score the predictions."""
-        needs = {need for validator in self.validators for need in validator.needs}
-        if (passed := self._past_backbone(network, batchnorm, needs)) is not None:
+        if (passed := self._head_alone(network, batchnorm, self.validators)) is not None:
             evaluator, head = passed
             return evaluator.evaluate(head, batchnorm)
         predictions = self.predict(network, batchnorm)
@@ -139,13 +138,13 @@ class Evaluator:
 
     def predict(self, network: Network, batchnorm: str = "training") -> Predictions:
         """Features and probabilities of all samples."""
-        if (passed := self._past_backbone(network, batchnorm)) is not None:
+        if (passed := self._head_alone(network, batchnorm)) is not None:
             evaluator, head = passed
             return evaluator.predict(head, batchnorm)
         return self._predict(self.adapted(network, batchnorm), self.domain)
 
-    def _past_backbone(
-        self, network: Network, batchnorm: str, needs: Iterable[str] = ()
+    def _head_alone(
+        self, network: Network, batchnorm: str, validators: Sequence[Validator] = ()
     ) -> tuple[Evaluator, Network] | None:
         """What is left to evaluate once all samples have passed the backbone: the head, on rows in place of samples.
 
@@ -154,33 +153,36 @@ class Evaluator:
         """
         if batchnorm == "training" or not can_adapt_batchnorm(network.head) or not is_backbone_fixed(network):
             return None
-        # Source samples, too, are forwarded with statistics of their own, and held-out ones with those of the source.
-        asked = [side for side in ("source", "validation") if any(need.startswith(side) for need in needs)]
-        sides = [self.domain, self.target, *([self.source] if asked else [])]
-        sides += [self.validation] if "validation" in asked else []
-        rows: dict[int, Tensor] = {}  # by the samples: those that are evaluated are mostly the target's
-        for side in sides:
-            if side is not None and id(side.samples) not in rows:
-                rows[id(side.samples)] = backbone_rows(
-                    network, side.samples, self.inputs, batch_size=self.batch_size, n_workers=self.n_workers
-                )
-        if not all(bool(found.isfinite().all()) for found in rows.values()):
+        rows = BackboneRows(network, self.inputs, batch_size=self.batch_size, n_workers=self.n_workers)
+        try:
+            evaluator = self.past_backbone(rows, validators)
+        except FloatingPointError:
             return None  # domains hold no such rows; training will notice
-
-        def passed(domain: Domain) -> Domain:
-            return replace(domain, samples=TensorSamples(rows[id(domain.samples)]))
-
-        evaluator = Evaluator(
-            passed(self.domain),
-            self.__hidden,
-            passed(self.target),
-            Inputs(None, None),
-            validators=self.validators,
-            source=passed(self.source) if self.source is not None and asked else None,
-            validation=passed(self.validation) if self.validation is not None and "validation" in asked else None,
-        )
         width = evaluator.domain.samples.shape[0]
         return evaluator, Network(Backbone("identity", nn.Identity(), width, None), network.head)
+
+    def past_backbone(self, rows: BackboneRows, validators: Sequence[Validator]) -> Evaluator:
+        """The evaluator of a head alone: its samples are what a backbone makes of them, its labels stay hidden.
+
+        Parameters
+        ----------
+        rows : BackboneRows
+            Passes the samples through the backbone, those that are needed.
+        validators : sequence of Validator
+            Score the head; the first selects.
+        """
+        # Source samples, too, are forwarded with statistics of their own, and held-out ones with those of the source.
+        needs = {need.partition("_")[0] for validator in validators for need in validator.needs}
+        asked = needs & {"source", "validation"}
+        return Evaluator(
+            rows.of(self.domain),
+            self.__hidden,
+            rows.of(self.target),
+            Inputs(None, None),
+            validators=validators,
+            source=rows.of(self.source) if self.source is not None and asked else None,
+            validation=rows.of(self.validation) if self.validation is not None and "validation" in asked else None,
+        )
 
     def evidence(
         self, network: Network, predictions: Predictions, batchnorm: str, needs: Sequence[str] | None = None

@@ -93,12 +93,24 @@ def is_backbone_fixed(network: Network) -> bool:
 
 @torch.no_grad()
 def backbone_rows(
-    network: Network, samples: Samples, inputs: Inputs, *, batch_size: int | None = None, n_workers: int = 0
+    network: Network,
+    samples: Samples,
+    inputs: Inputs,
+    *,
+    batch_size: int | None = None,
+    n_workers: int = 0,
+    progress: Progress | None = None,
 ) -> Tensor:
     """What the backbone makes of all samples, (n, p), on its device and in evaluation mode."""
+    parts: list[Tensor] = []
+    done = 0
     with evaluation_mode(network):
-        stream = batches(samples, _device(network), batch_size, n_workers)
-        return torch.cat([network.backbone(inputs.evaluation(x).to(_dtype(network))).float() for x in stream])
+        for x in batches(samples, _device(network), batch_size, n_workers):
+            parts.append(network.backbone(inputs.evaluation(x).to(_dtype(network))).float())
+            done += len(x)
+            if progress is not None:
+                progress(done, len(samples))
+    return torch.cat(parts)
 
 
 def can_adapt_batchnorm(network: nn.Module) -> bool:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import lightning as L
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from bures.data._decoding import Progress as Report
 from bures.training._module import AdaptationModule
 from bures.training._recorder import EpochRecorder
 
-__all__ = ["RichProgress"]
+__all__ = ["RichProgress", "counted"]
 
 REFRESH = 0.5  # seconds between looks at the losses, each of which waits for the device
 
@@ -78,3 +81,15 @@ class RichProgress(L.Callback):
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Take the line away."""
         self._bar.stop()
+
+
+@contextmanager
+def counted(title: str, console: Console, *, shown: bool) -> Iterator[Report | None]:
+    """A line that counts samples, moved by calling ``report(done, total)``; None where nothing is shown."""
+    if not shown:
+        yield None
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

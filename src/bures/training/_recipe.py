@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -15,6 +14,7 @@ from bures.files import write_text
 from bures.methods import Method, make_method, method_names, method_options
 from bures.selection import DEFAULT_VALIDATOR, Validator, make_validator, validator_names
 from bures.training._augment import AUGMENTATIONS
+from bures.training._recipe_ranges import check_ranges
 from bures.training._recipe_values import as_number, read_epoch, read_field, read_names
 from bures.training._sizes import network_for, stored_side
 
@@ -72,6 +72,15 @@ class Recipe:
         smaller training images they have the size that they have at evaluation.
     backbone_batchnorm : {"training", "frozen"}
         Whether BatchNorm of the backbone follows the batches or keeps the statistics of the weights file.
+    frozen_stages : int
+        Stages of a ResNet that keep the weights of the file: 1 is the stem and ``layer1``, 2 is ``layer2`` too, and so
+        on. A backward pass ends behind them: steps are faster and take less memory. Their BatchNorm has fixed weights,
+        too, while its statistics are a matter of ``backbone_batchnorm``.
+    head_start : str, optional
+        Name or YAML file of a recipe for features (``network: identity``) by which the head alone is trained first, on
+        features that the backbone gives at evaluation; then the whole network is trained by this recipe. Method, head,
+        seed and held-out samples are those of this recipe, batches, length, optimiser and the method's options those of
+        the other. None begins with a random head.
     batch_size : int
         Samples of each domain in a step, over all devices.
     epochs : int
@@ -145,7 +154,9 @@ class Recipe:
     stored_size: int | None = None
     training_size: int | None = None
     backbone_batchnorm: str = "training"
+    frozen_stages: int = 0
 
+    head_start: str | None = None
     batch_size: int = 128
     epochs: int = 20
     epoch: str | int = "shorter"
@@ -187,40 +198,9 @@ class Recipe:
             raise ValueError(f"options={self.options!r} is no mapping; accepted are names and values")
         object.__setattr__(self, "options", {key: as_number(value) for key, value in self.options.items()})
         object.__setattr__(self, "validators", read_names("validators", self.validators))
-        self._check_ranges()
+        check_ranges(self)
         self._check_options()
         self._check_validators()
-
-    def _check_ranges(self) -> None:
-        for name in ("lr", "backbone_factor", "head_factor", "gradient_clip"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value!r} is out of range; accepted is a positive number")
-        if self.consistency > 0 and AUGMENTATIONS[self.augment].changes_nothing:
-            raise ValueError(
-                f"consistency={self.consistency!r} compares two random changes of an image but augment='none' makes "
-                f"none; accepted is 0, or another augment: {', '.join(AUGMENTATIONS)}"
-            )
-        if self.training_size is not None and AUGMENTATIONS[self.augment].changes_nothing:
-            raise ValueError(
-                f"training_size={self.training_size!r} scales images that are changed at random but augment='none' "
-                f"changes none; leave it out, or choose an augment: {', '.join(AUGMENTATIONS)}"
-            )
-        for name in ("consistency", "queue", "weight_decay", "momentum", "schedule_gamma", "schedule_power"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name}={getattr(self, name)!r} is out of range; accepted are numbers from 0 up")
-        for name in ("epochs", "epoch", "hidden", "features", "image_size", "stored_size", "training_size"):
-            value = getattr(self, name)
-            if isinstance(value, int) and value < 1:
-                raise ValueError(f"{name}={value!r} is out of range; accepted is a positive number")
-        if self.batch_size < 2:
-            raise ValueError(f"batch_size={self.batch_size} is out of range; at least two samples of a domain make one")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing={self.label_smoothing!r} is out of range; accepted is 0 to below 1")
-        if not 0 <= self.source_holdout < 1:
-            raise ValueError(f"source_holdout={self.source_holdout!r} is out of range; accepted is 0 to below 1")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed={self.seed!r} is out of range; accepted is 0 to 4294967295")
 
     def _check_options(self) -> None:
         known = {option for name in method_names() for option in method_options(name)}

@@ -43,6 +43,8 @@ class Session:
         *,
         keep_files: bool = True,
         devices: int = 1,
+        signals: SignalListener | None = None,
+        title: str | None = None,
     ) -> None:
         self.folder, self.setting, self.state, self.keep_files = folder, setting, state, keep_files
         n_steps = setting.recipe.epochs * setting.data.steps_per_epoch
@@ -67,12 +69,13 @@ class Session:
             on_epoch,
             keep_best=keep_files or setting.evaluator.validation is not None,
         )
-        self.signals = SignalListener()
+        self.signals = SignalListener() if signals is None else signals
         self.checkpointer = Checkpointer(
             folder if keep_files else None, self.recorder, setting.fingerprint, every, self.signals, state
         )
         self.console = Console(stderr=True)
         self.progress = progress and self.console.is_terminal
+        self.title = title or f"{setting.source.name} → {setting.target.name}, {setting.recipe.method}"
         self.device = torch.device("cpu")
         self.hardware: dict[str, Any] = hardware()
         if state is not None:
@@ -90,8 +93,7 @@ class Session:
             return
         callbacks: list[L.Callback] = [_Placement(self), self.recorder, self.checkpointer, _NextEpoch()]
         if self.progress:
-            title = f"{self.setting.source.name} → {self.setting.target.name}, {self.setting.recipe.method}"
-            callbacks.append(RichProgress(self.recorder, title, self.console))
+            callbacks.append(RichProgress(self.recorder, self.title, self.console))
         trainer = L.Trainer(
             **options,
             max_epochs=self.setting.recipe.epochs - first // length,
@@ -112,6 +114,15 @@ class Session:
             trainer.fit(self.module, datamodule=self.setting.data)
         except NonFiniteLossError as error:
             raise TrainingError(f"{error}; {self.kept}. A smaller lr or a gradient_clip may help") from error
+
+    def place(self, device: torch.device) -> None:
+        """Bring samples and network into the layout that the device likes."""
+        self.device, self.hardware = device, hardware(device)
+        setting = self.setting
+        setting.data.move(device)
+        setting.evaluator.move(device)
+        if device.type == "cuda" and setting.spec.image_size is not None and setting.spec.name != "lenet":
+            setting.network.to(memory_format=torch.channels_last)
 
     @property
     def kept(self) -> str:
@@ -178,6 +189,12 @@ class Session:
         with suppress(OSError):
             self.write_status(status, str(reason))
 
+    def note_head_start(self, outcome: dict[str, Any]) -> None:
+        """Write into the manifest what the head start came to."""
+        content = self.folder.read_manifest()
+        content.pop("schema")
+        self.folder.write_manifest(content | {"head_start": content["head_start"] | outcome})
+
     def write_status(self, status: str, reason: str | None, outcome: dict[str, Any] | None = None) -> None:
         """Bring the manifest up to date."""
         content = self.folder.read_manifest()
@@ -188,19 +205,13 @@ class Session:
 
 
 class _Placement(L.Callback):
-    """Brings samples and network into the layout that the device likes."""
+    """Places samples and network on the device once it is known."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        device = trainer.strategy.root_device
-        self.session.device, self.session.hardware = device, hardware(device)
-        setting = self.session.setting
-        setting.data.move(device)
-        setting.evaluator.move(device)
-        if device.type == "cuda" and setting.spec.image_size is not None and setting.spec.name != "lenet":
-            setting.network.to(memory_format=torch.channels_last)
+        self.session.place(trainer.strategy.root_device)
 
 
 class _NextEpoch(L.Callback):

@@ -22,7 +22,7 @@ from bures.training._plan import derive_seed
 from bures.training._recipe import Recipe
 from bures.training._run_folder import checksum
 
-__all__ = ["Setting", "fingerprint_of", "prepare"]
+__all__ = ["Setting", "fingerprint_of", "make_ready", "prepare"]
 
 SHOWN = 4096  # source samples that validators see
 
@@ -41,6 +41,7 @@ class Setting:
     evaluator: Evaluator
     data: PairData
     checksums: dict[str, str]
+    head_start: Recipe | None = None  # by which the head is trained first, see `head_start_recipe`
 
     @property
     def batchnorm(self) -> str:
@@ -86,10 +87,7 @@ def prepare(
         source = target
     spec, network, inputs = assemble(recipe, source.n_classes, source.samples.shape, target.samples.shape)
     same = evaluation is target
-    with torch.random.fork_rng(devices=[]):  # a method's weights depend on the seed of the recipe alone
-        torch.default_generator.manual_seed(derive_seed(recipe.seed, "method"))
-        method.prepare(network, sample_shape(network, inputs, spec.in_features))
-        method.setup(int(getattr(network.head, "out_features", 0)), source.n_classes)
+    make_ready(method, recipe, spec, network, inputs)
     source, target = (_stored(domain, spec, in_memory) for domain in (source, target))
     shown: Domain | None = None
     held: Domain | None = None
@@ -119,6 +117,14 @@ def prepare(
     # Labels are hidden in both, so the same samples have the same checksum; large domains take a while to hash.
     checksums["evaluation"] = checksums["target"] if same else checksum(evaluation)
     return Setting(recipe, spec, network, inputs, method, source, masked, evaluator, data, checksums)
+
+
+def make_ready(method: Method, recipe: Recipe, spec: NetworkSpec, network: Network, inputs: Inputs) -> None:
+    """Give a method the parts of its own that depend on the network."""
+    with torch.random.fork_rng(devices=[]):  # a method's weights depend on the seed of the recipe alone
+        torch.default_generator.manual_seed(derive_seed(recipe.seed, "method"))
+        method.prepare(network, sample_shape(network, inputs, spec.in_features))
+        method.setup(int(getattr(network.head, "out_features", 0)), spec.n_classes)
 
 
 def _judged(source: Domain, recipe: Recipe) -> tuple[Domain, Domain, Domain | None]:
