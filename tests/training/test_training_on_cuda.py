@@ -37,7 +37,7 @@ def test_a_compiled_backbone_gives_what_the_backbone_gives(frozen, monkeypatch):
         assert passes.compiled == compiled
     torch.testing.assert_close(values[1], values[0], rtol=1e-3, atol=1e-3)
     for found, expected in zip(gradients[1], gradients[0], strict=True):
-        assert (found - expected).norm() <= 0.01 * expected.norm() + 1e-6
+        assert (found - expected).norm() <= 0.01 * expected.norm() + 1e-5  # a bias before BatchNorm has none
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
