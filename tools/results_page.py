@@ -210,10 +210,13 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
         found[f"ranks {grid}"] = partial(ranks, grid, draw=draw)
         for method in FAMILY:
             found[f"paired {grid} {method}"] = partial(paired_table, grid, method)
-    for method in FAMILY:
-        best = "office-home-features-best"
-        found[f"paired {best} {method}"] = partial(paired_table, "office-home", method, best)
+    for grid, recipe in (("office-home", "office-home-features-best"), ("office-home-images", "office-home"),
+                         ("office-home-images", "office-home-head-start")):  # fmt: skip
+        for method in FAMILY:
+            found[f"paired {grid} {recipe} {method}"] = partial(paired_table, grid, method, recipe)
     found["trials office-home"] = partial(option_trials_table, "office-home", "office-home-features")
+    for recipe in ("office-home-head-start-v1", "office-home-head-start"):
+        found[f"trials {recipe}"] = partial(option_trials_table, "office-home-images", recipe)
     found["imageclef"] = partial(grid_table, "imageclef", methods=printed, recipes=("imageclef",))
     found["digits-short"] = partial(grid_table, "digits", methods=(*CONTROLS, *FAMILY), notes=False)
     return found
@@ -232,6 +235,12 @@ def ours(grid: str, recipe: str, method: str, task: str) -> str:
     if not rows:
         raise KeyError(f"{grid} has no row {recipe} {method}")
     return (rows[0].mean if task == "mean" else rows[0].entries[task]).text()
+
+
+def head_start(grid: str, recipe: str, method: str) -> str:
+    """Mean accuracy of the head before the backbone was trained with it."""
+    found = [run for run in results(grid) if (run["recipe_name"], run["method"]) == (recipe, method)]
+    return f"{100 * mean(run['head_start']['accuracy'] for run in found):.1f}"
 
 
 def seed(grid: str, recipe: str, method: str, task: str, number: str) -> str:
@@ -256,6 +265,7 @@ def trials(recipe: str, method: str, task: str) -> str:
 
 QUESTIONS: dict[str, Callable[..., str]] = {
     "paper": paper, "ours": ours, "seed": seed, "trial": trial, "trials": trials,
+    "head-start": head_start,
     "default-validator": validator_tables.default_validator,
 }  # fmt: skip
 

@@ -139,6 +139,12 @@ class AdaptationModule(L.LightningModule):
             self._graphs = StepGraphs(self._outcome, parameters, [self._generator], capture=capture)
         return self._graphs
 
+    def forget_graphs(self) -> None:
+        """Give back the memory that the graphs of the steps hold, gradients among it."""
+        if self._graphs is not None:
+            self._graphs.forget()
+            self._graphs = None
+
     def _outcome(self, step: Step, weights: Mapping[str, float | Tensor]) -> Outcome:
         """The loss of a step, with what is recorded of it."""
         assert self._generator is not None

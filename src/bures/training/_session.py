@@ -114,6 +114,8 @@ class Session:
             trainer.fit(self.module, datamodule=self.setting.data)
         except NonFiniteLossError as error:
             raise TrainingError(f"{error}; {self.kept}. A smaller lr or a gradient_clip may help") from error
+        finally:
+            self.module.forget_graphs()
 
     def place(self, device: torch.device) -> None:
         """Bring samples and network into the layout that the device likes."""

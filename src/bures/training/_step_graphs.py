@@ -87,6 +87,11 @@ class StepGraphs:
             reason = str(error).strip().splitlines()[0]
             warnings.warn(f"training steps run without CUDA graphs, their capture failed: {reason}", stacklevel=3)
 
+    def forget(self) -> None:
+        """Give up the graphs, and the gradients, which lie in their memory."""
+        self._graphs.clear()
+        self._forget_gradients()
+
     def _forget_gradients(self) -> None:
         for parameter in self.parameters:
             parameter.grad = None
