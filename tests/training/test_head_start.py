@@ -14,12 +14,14 @@ from typer.testing import CliRunner
 
 from bures.cli._app import app
 from bures.data import Domain, TensorSamples
+from bures.experiments import Cell
 from bures.training import (
     AdaptationModule,
     Recipe,
     RunFolder,
     StoppedBySignal,
     TrainingError,
+    _prediction,
     assemble,
     load_recipe,
 )
@@ -168,6 +170,22 @@ def test_a_signal_ends_the_head_start_cleanly(named, watched, tmp_path):
     assert adapt(*DATA, recipe(named), tmp_path / "run", resume=True).manifest["status"] == "finished"
 
 
+def test_a_signal_is_heard_while_features_are_computed(named, watched, tmp_path, monkeypatch):
+    calls = []
+    passed = _prediction.batches
+
+    def batches(*args, **options):
+        calls.append(args)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return passed(*args, **options)
+
+    monkeypatch.setattr(_prediction, "batches", batches)
+    with pytest.raises(StoppedBySignal, match="stopped by SIGTERM after step 0"):
+        adapt(*DATA, recipe(named), tmp_path / "run")
+    assert (len(calls), watched.steps) == (1, [])
+    assert RunFolder(tmp_path / "run").read_manifest()["status"] == "stopped"
+
+
 def test_labels_of_the_target_and_held_out_samples_play_no_part(named, watched, tmp_path):
     source, target = DATA
     wrong = Domain(target.name, target.samples, target.class_names, (target.labels + 1) % 4)
@@ -254,3 +272,11 @@ def test_the_command_takes_it_as_a_field_of_the_recipe(named, tmp_path):
     manifest = RunFolder(tmp_path / "run").read_manifest()
     assert manifest["head_start"]["steps"] == HEAD_STEPS
     assert load_recipe(tmp_path / "run" / "recipe.yaml").head_start == named
+
+
+def test_a_ledger_keeps_what_it_came_to(named, tmp_path):
+    changes = {"head_start": named, "network": "lenet", "epoch": 1, "epochs": 1, "optimiser": "sgd", "features": 8}
+    line = Cell("optdigits", "optdigits", named, "source", 5, changes).run(accelerator="cpu")
+    assert line["recipe"]["head_start"] == line["head_start"]["name"] == named
+    assert (line["head_start"]["steps"], line["head_start"]["recipe"]["seed"]) == (HEAD_STEPS, 5)
+    assert line["head_start"]["recipe"]["optimiser"] == "adam"

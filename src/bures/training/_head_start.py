@@ -109,7 +109,13 @@ def train_head(session: Session, trainer_options: Mapping[str, Any]) -> None:
     session.place(device)
     setting.network.to(device)
     try:
-        with counted("head start: features", session.console, shown=session.progress) as progress:
+        with counted("head start: features", session.console, shown=session.progress) as report:
+
+            def progress(done: int, total: int) -> None:
+                if (heard := session.signals.heard) is not None:  # on a CPU the features of many images take long
+                    raise session.signals.stopped(heard, 0, saved=False)
+                report(done, total)
+
             rows = BackboneRows(
                 setting.network,
                 setting.inputs,

@@ -84,10 +84,10 @@ class RichProgress(L.Callback):
 
 
 @contextmanager
-def counted(title: str, console: Console, *, shown: bool) -> Iterator[Report | None]:
-    """A line that counts samples, moved by calling ``report(done, total)``; None where nothing is shown."""
+def counted(title: str, console: Console, *, shown: bool) -> Iterator[Report]:
+    """A line that counts samples, moved by calling ``report(done, total)``, which elsewhere shows nothing."""
     if not shown:
-        yield None
+        yield lambda done, total: None
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True) as bar:
