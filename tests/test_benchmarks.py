@@ -17,7 +17,7 @@ import bures
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # `benchmarks` is no installed package
 
-from benchmarks import batches, report  # noqa: E402
+from benchmarks import batches, report, step_graphs  # noqa: E402
 from benchmarks.memory import peak_bytes  # noqa: E402
 from benchmarks.textbook import textbook_ckb  # noqa: E402
 from benchmarks.timing import time_in_turns, value_and_gradient  # noqa: E402
@@ -46,6 +46,13 @@ def test_value_and_gradient_hold_at_most_half_of_the_textbook_formulas_memory(ki
         for loss in losses_of(z_s, y_s, z_t, p_t)
     )
     assert ours <= 0.5 * textbook
+
+
+def test_trainings_with_and_without_graphs_are_timed_past_their_first_epoch():
+    row = step_graphs.measure("head", "entropy", "cpu", steps=1, rounds=1)
+    assert row["epochs"] == step_graphs.EPOCHS - 1
+    assert row["ratio"] == pytest.approx(row["launched_ms"] / row["replayed_ms"])
+    assert 0 < row["replayed_ms"] < 60_000
 
 
 def test_contestants_take_turns():
