@@ -1,15 +1,18 @@
 """Sweeps: every cell once, a kill costs nothing, a failure costs itself; and the tables made from them."""
 
+import gc
 import json
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import pytest
 from toy_cells import ToyCell, cells, marks, survivors
 
 from bures.experiments import Cell, Ledger, accuracy_table, read_results, run_sweep, to_markdown
+from bures.training import AdaptationModule
 
 # Networks that made two steps predict few classes.
 pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed")
@@ -42,6 +45,24 @@ def test_a_failing_cell_leaves_the_others_alone(tmp_path):
     assert [result["seed"] for result in sweep.results] == [0]
     (message,) = sweep.failures.values()
     assert "batch_size=10000 is larger than" in message
+
+
+def test_weights_of_finished_cells_do_not_pile_up(tmp_path, monkeypatch):
+    optimisers, original = [], AdaptationModule.configure_optimizers
+
+    def note(module):
+        made = original(module)
+        optimisers.append(weakref.ref(made["optimizer"]))
+        return made
+
+    monkeypatch.setattr(AdaptationModule, "configure_optimizers", note)
+    gc.disable()  # a collection that comes by itself would hide what is left to it
+    try:
+        run_sweep([cell(seed=0), cell(seed=1)], tmp_path / "ledger.jsonl")
+        left = [optimiser() for optimiser in optimisers]
+    finally:
+        gc.enable()
+    assert left == [None, None]
 
 
 def test_a_result_says_how_it_came_about(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -251,7 +252,8 @@ Outcome = tuple[str, dict[str, Any] | None, str | None, int | None]
 
 
 def _attempt(cell: RunnableCell, data_root: str | Path | None, accelerator: str, sweep: int) -> Outcome:
-    if os.getppid() == sweep:
+    own_process = os.getppid() == sweep
+    if own_process:
         _end_with(sweep)
     started = time.perf_counter()
     try:
@@ -260,7 +262,18 @@ def _attempt(cell: RunnableCell, data_root: str | Path | None, accelerator: str,
         return cell.key, None, None, stop.number
     except Exception:  # whatever it is, the other cells go on
         return cell.key, None, traceback.format_exc(), None
+    finally:
+        # An optimiser with a schedule refers to itself: weights of finished runs wait for a collection, which is rare.
+        gc.collect()
+        if own_process:
+            _freeze()
     return cell.key, result | {"seconds": round(time.perf_counter() - started, 3)}, None, None
+
+
+@cache  # once for a process
+def _freeze() -> None:
+    """Take what was imported out of later collections, most of whose time it takes."""
+    gc.freeze()
 
 
 @cache  # once for a process
