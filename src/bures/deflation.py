@@ -78,9 +78,7 @@ def deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
     return norm + excess.sum(), polar
 
 
-def deflate_level(
-    matrix: Tensor, gram: Tensor, lowered: float = 0, *, overwrite: bool
-) -> tuple[Tensor, Tensor]:
+def deflate_level(matrix: Tensor, gram: Tensor, lowered: float = 0, *, overwrite: bool) -> tuple[Tensor, Tensor]:
     """The same for a spectrum that is not steep, or was levelled: then the largest singular value was lowered so far.
 
     The matrix may be overwritten, the Gram matrix is not.

@@ -23,8 +23,8 @@ from bures.spectral import SMALL, norm_and_polar_factor, nuclear_norm
 
 __all__ = ["paired_distance"]
 
-AUTOMATIC = ("auto", "deflation")
-ALIKE_WHEN_SMALL = ("auto", "gram", "low-rank")  # as `bures.spectral` resolves them for small float32 matrices
+# Names of one method for float32 matrices, as `bures.spectral` resolves them, below `SMALL` and from there on.
+ALIKE_WHEN_SMALL, ALIKE = ("auto", "gram", "low-rank"), ("auto", "deflation")
 
 
 def paired_distance(
@@ -40,8 +40,8 @@ def paired_distance(
         return None
     source, target = x.tensor_split((n,))
     kernel = x.new_empty(2 * n, 2 * n)
-    for part, of in ((kernel[:, :n], (x, source)), (kernel[n:, n:], (target, target))):
-        torch.addmm(part, of[0], of[1].T, beta=0, alpha=-2, out=part)
+    kernel[:, :n].addmm_(x, source.T, beta=0, alpha=-2)
+    kernel[n:, n:].addmm_(target, target.T, beta=0, alpha=-2)
     pairs = kernel.numpy()
     norms = pairs.diagonal() / -2  # rounded as the products are, so that equal samples are at no distance
     pairs += norms
@@ -62,7 +62,7 @@ def paired_distance(
     left = factors[1] @ torch.from_numpy(blocks[2].astype(np.float64))
     if gradient is None:
         return traces - 2 * float(nuclear_norm(left.to(x.dtype) @ rounded[0].T, method))
-    if x.dtype == torch.float32 and method in (AUTOMATIC if n >= SMALL else ALIKE_WHEN_SMALL):
+    if x.dtype == torch.float32 and method in (ALIKE_WHEN_SMALL if n < SMALL else ALIKE):
         norm, between = _norm_and_weights(left, factors[0], rounded)
     else:
         of_cross, polar = norm_and_polar_factor(left.to(x.dtype) @ rounded[0].T, method)
@@ -80,18 +80,18 @@ def paired_distance(
 def _norm_and_weights(left: Tensor, source: Tensor, rounded: list[Tensor]) -> tuple[float, Any]:
     """Nuclear norm of M = C_t^T H D K D H C_s, of which ``left`` and ``source`` are the parts, and its derivative by K.
 
-    As `bures.deflation` has it, by what is cheapest for matrices so small: where the spectrum is steep, one
-    decomposition in float64 (`bures.deflation.gram_norm_and_polar`). The left singular vectors M v / s need its digits;
-    once they have unit length, float32 does for the products.
+    As `bures.deflation` has it, with products in another order: one decomposition in float64 where the matrix is small
+    or its spectrum steep, and where it is neither, deflation in float32. The left singular vectors M v / s need the
+    digits of float64; once they have unit length, nothing does.
     """
     cross = left @ source.T
     gram = cross.T @ cross
     if len(gram) >= SMALL and not is_steep(gram):
-        norm, polar = deflate_level(*(part.to(rounded[0].dtype) for part in (cross, gram)), overwrite=True)
+        norm, polar = deflate_level(cross.to(rounded[0].dtype), gram.to(rounded[0].dtype), overwrite=True)
         return float(norm), (rounded[1].T @ polar @ rounded[0]).numpy()
     values, v = converging(torch.linalg.eigh, gram)
     s = np.sqrt(np.maximum(values.numpy(), 0))
     u = (cross @ v).numpy()
     u /= np.maximum(s, GRAM_RESOLUTION * s[-1] + TINY)
-    u, v = (part.to(rounded[0].dtype) for part in (torch.from_numpy(u), v))
-    return float(s.sum()), (rounded[1].T @ u @ (v.T @ rounded[0])).numpy()
+    left, right = (part.to(rounded[0].dtype) for part in (torch.from_numpy(u), v))
+    return float(s.sum()), (rounded[1].T @ left @ (right.T @ rounded[0])).numpy()
