@@ -84,12 +84,14 @@ def _norm_and_weights(left: Tensor, source: Tensor, rounded: list[Tensor]) -> tu
     or its spectrum steep, and where it is neither, deflation in float32. The left singular vectors M v / s need the
     digits of float64; once they have unit length, nothing does.
     """
+    if len(left) >= SMALL:
+        cross = left.to(rounded[0].dtype) @ rounded[0].T
+        gram = cross.T @ cross
+        if not is_steep(gram):
+            norm, polar = deflate_level(cross, gram, overwrite=True)
+            return float(norm), (rounded[1].T @ polar @ rounded[0]).numpy()
     cross = left @ source.T
-    gram = cross.T @ cross
-    if len(gram) >= SMALL and not is_steep(gram):
-        norm, polar = deflate_level(cross.to(rounded[0].dtype), gram.to(rounded[0].dtype), overwrite=True)
-        return float(norm), (rounded[1].T @ polar @ rounded[0]).numpy()
-    values, v = converging(torch.linalg.eigh, gram)
+    values, v = converging(torch.linalg.eigh, cross.T @ cross)
     s = np.sqrt(np.maximum(values.numpy(), 0))
     u = (cross @ v).numpy()
     u /= np.maximum(s, GRAM_RESOLUTION * s[-1] + TINY)
