@@ -123,9 +123,9 @@ def ablation_figure(table: pd.DataFrame, *, style: str = "light") -> Figure:
             axes.set_title(title if np.isnan(source) else f"{title}\nsource only: {source:.1f}")
             axes.set_ylim(low, high)
         grid[0].set_ylabel("accuracy on the target (%)" + (f"\naxis begins at {low:g}" if low > 0 else ""))
-        figure.suptitle(
-            f"Recipe {table.attrs.get('recipe', '')}; error bars: standard deviation over seeds; dashed: source only"
-        )
+        between = "; " if len(shown) > 2 else "\n"  # one panel is too narrow for a line
+        signs = "error bars: standard deviation over seeds; dashed: source only"
+        figure.suptitle(f"Recipe {table.attrs.get('recipe', '')}{between}{signs}")
         handles = [Patch(label=label, **_filled(names[0], look)) for label, names in KINDS.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return figure
@@ -149,7 +149,13 @@ def _panel(axes: Any, part: pd.DataFrame, look: Style, low: float) -> None:
     if source >= low:
         axes.axhline(source, color=look.ink, ls="--", lw=1, zorder=0.5)
     axes.set_xlim(-0.6, len(rows) - 0.4)
-    axes.set_xticks(range(len(rows)), [ABLATION[str(name)] for name in rows], rotation=40, ha="right")
+    counts = part.loc[rows, "n"].astype(int)
+    unequal = counts[counts > 0].nunique() > 1  # otherwise no bar needs to say it
+    labels = [
+        ABLATION[str(name)] + (f" ({n} seed{'s' if n > 1 else ''})" if unequal and n else "")
+        for name, n in counts.items()
+    ]
+    axes.set_xticks(range(len(rows)), labels, rotation=40, ha="right")
     axes.tick_params(axis="x", length=0)
 
 
