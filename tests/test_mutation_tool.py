@@ -72,6 +72,42 @@ def test_figures_are_those_of_files_that_were_tried_as_a_whole(tool, tmp_path, m
     assert [survivor["why"] for survivor in told["survivors"]] == ["it may"]
 
 
+ON_IMPORT = """\
+LIMIT = 3
+def double(x):
+    return 2 * x
+def made():
+    return double(LIMIT)
+TABLE = made(), 1
+def use(x):
+    return x + TABLE[0]
+def other(x):
+    return x - 1
+"""
+
+
+def test_what_runs_on_import_is_tried_by_tests_of_what_reads_it(tool):
+    """A constant, a function that makes one, and a function that this one calls: no test passes over their lines."""
+    reading = tool("mutation_map").reading
+    for line in (1, 3, 5, 6):
+        assert reading(ON_IMPORT, line, run={8, 10}) == {8}
+    assert reading(ON_IMPORT, 1, run={5, 8, 10}) == {5}  # a test calls it: what it returns then, not the constant
+    assert reading(ON_IMPORT, 10, run={8}) == set()
+
+
+def test_tests_of_a_constant_are_those_that_read_it_or_else_all_of_the_module(tool):
+    lines = object.__new__(tool("mutation_map").LineMap)
+    lines.tests = {"a.py": {8: ["use"], 10: ["other"]}}
+    lines.breadth, lines.repeat = {"use": 2, "other": 1}, {"use": 0, "other": 0}
+    found = {
+        fault.line: lines.chosen("a.py", ON_IMPORT, fault) for fault in tool("mutation_operators").faults(ON_IMPORT)
+    }
+    assert found == {1: ["use"], 3: ["use"], 5: ["use"], 6: ["use"], 8: ["use"], 10: ["other"]}
+    alone = "UNUSED = 3\n" + "\n" * 6 + "def other(x):\n    return x\n\n"
+    (fault, *_) = tool("mutation_operators").faults(alone)
+    assert lines.chosen("a.py", alone, fault) == ["other", "use"]
+
+
 def test_children_say_what_came_of_their_work(tool):
     children = tool("mutation_children")
 

@@ -34,7 +34,7 @@ from mutation_operators import Fault, faults, faulty
 from mutation_records import REASONS, SURVIVES, Records, described, explained, publish
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ["tests/metrics", "tests/test_spectral.py", "tests/test_polar.py", "tests/test_labels.py"]
+TESTS = ["tests/metrics", *(f"tests/test_{name}.py" for name in ("spectral", "polar", "polar_in_halves", "labels"))]
 MODULES = ["src/bures/metrics/*.py", *(f"src/bures/{name}.py" for name in ("spectral", "deflation", "polar", "labels"))]
 HANGS = 60.0  # seconds beyond the allowance after which a fault counts as noticed: some make loops endless
 
