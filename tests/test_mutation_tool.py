@@ -114,12 +114,19 @@ def test_children_say_what_came_of_their_work(tool):
     def broken():
         raise NameError
 
+    def busy():
+        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0.1)
+        while True:
+            pass
+
     works = {
         "nothing": lambda: "",
         "noticed": lambda: "tests/a.py::test",
         "broken": broken,
         "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "hung": lambda: time.sleep(60),
+        "busy": busy,
     }
     some = (children.Work(name, do, 0) for name, do in works.items())
     fates = {name: (fate, answer) for name, fate, answer in children.in_children(some, jobs=3)}
@@ -129,6 +136,7 @@ def test_children_say_what_came_of_their_work(tool):
         "broken": ("killed", "NameError on import"),
         "killed": ("killed", "signal 9"),
         "hung": ("hung", "signal 14"),
+        "busy": ("hung", f"signal {signal.SIGPROF}"),
     }
 
 

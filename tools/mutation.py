@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -36,7 +37,8 @@ from mutation_records import REASONS, SURVIVES, Records, described, explained, p
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ["tests/metrics", *(f"tests/test_{name}.py" for name in ("spectral", "polar", "polar_in_halves", "labels"))]
 MODULES = ["src/bures/metrics/*.py", *(f"src/bures/{name}.py" for name in ("spectral", "deflation", "polar", "labels"))]
-HANGS = 60.0  # seconds beyond the allowance after which a fault counts as noticed: some make loops endless
+HANGS = 20.0  # seconds of processor time beyond the allowance after which a fault has made a loop endless: noticed
+WAITS = 5  # times as long on the clock: what else the machine does must not matter, and a fault may make a test wait
 
 
 class Mutation:
@@ -78,7 +80,7 @@ class Mutation:
             for path, number, fault in waiting:
                 items = [by_id[test] for test in lines.chosen(path, self.sources[path], fault)]
                 place = path, number, fault, bool(items)
-                seconds = HANGS + 5 * self.options.seconds
+                seconds = WAITS * (HANGS + self.options.seconds)
                 yield Work(place, lambda path=path, fault=fault, items=items: self.run(path, fault, items), seconds)
 
         for place, fate, killer in in_children(works(), self.options.jobs, self.end):
@@ -87,8 +89,9 @@ class Mutation:
 
     def run(self, path: str, fault: Fault, items: list[pytest.Item]) -> str:
         """The name of a test that notices a fault, or nothing."""
+        signal.setitimer(signal.ITIMER_PROF, HANGS + self.options.seconds)
         put_in(path, faulty(self.sources[path], fault))
-        end = time.process_time() + self.options.seconds  # of this process: what else the machine does must not matter
+        end = time.process_time() + self.options.seconds
         for item, following in zip(items, [*items[1:], None], strict=False):
             if fails(item, following):
                 return item.nodeid

@@ -94,7 +94,8 @@ def _told(reading: int, status: int) -> tuple[str, str]:
         answer = ""
     os.close(reading)
     if os.WIFSIGNALED(status):
-        return "hung" if os.WTERMSIG(status) == signal.SIGALRM else "killed", f"signal {os.WTERMSIG(status)}"
+        ended = os.WTERMSIG(status)
+        return "hung" if ended in (signal.SIGALRM, signal.SIGPROF) else "killed", f"signal {ended}"
     return ("killed", answer) if answer else ("survived", "")
 
 
