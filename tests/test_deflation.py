@@ -1,0 +1,152 @@
+"""Polar factors from Gram matrices, part by part: thresholds, what is left out, what stays as it was."""
+
+import math
+
+import pytest
+import torch
+
+from bures import deflation
+from bures.deflation import (
+    converging,
+    deflate,
+    eigh_of_gram,
+    gram_norm_and_polar,
+    is_steep,
+    level_leading,
+    rounding_share,
+    sketch,
+)
+
+
+def with_spectrum(spectrum, m=None, n=None, seed=0):
+    """A float64 matrix with given singular values, and its singular vectors."""
+    spectrum = torch.as_tensor(spectrum, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    sides = (m or len(spectrum), n or len(spectrum))
+    u, v = (torch.linalg.qr(torch.randn(k, len(spectrum), generator=generator).double())[0] for k in sides)
+    return u * spectrum @ v.T, u, v
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_directions_below_the_floor_are_left_out_of_the_factor_and_not_of_the_norm(dtype):
+    matrix, u, v = with_spectrum([1.0, 0.5, 0.01, 0.002], m=6)
+    norm, polar = gram_norm_and_polar(matrix.to(dtype), floor=0.005)
+    assert norm.dtype == polar.dtype == dtype
+    assert float(norm) == pytest.approx(1.512, rel=1e-5)
+    held = (u.T @ polar.double() @ v).diagonal().tolist()
+    assert held == pytest.approx([1, 1, 1, 0], abs=1e-4)
+
+
+def test_directions_that_a_gram_matrix_does_not_resolve_shrink():
+    """Below the resolution r of the largest, the factor has s / r instead of one."""
+    matrix = with_spectrum([2.0, 2e-3, 2e-8], m=6)[0]
+    gram, exact = matrix.mT @ matrix, torch.linalg.svdvals(matrix)
+    assert eigh_of_gram(gram)[0][1:].flip(0).tolist() == pytest.approx(exact[:2].tolist())
+    _, polar = gram_norm_and_polar(torch.diag(torch.tensor([2.0, 2e-3, 2e-8], dtype=torch.float64)))
+    assert polar.diagonal().tolist() == pytest.approx([1, 1, 0.1], rel=1e-6)
+    assert float(torch.linalg.matrix_norm(gram_norm_and_polar(matrix)[1], 2)) < 1 + 1e-6
+
+
+def test_singular_values_from_a_gram_matrix_with_rounding_below_zero_are_zero():
+    s, v = eigh_of_gram(torch.diag(torch.tensor([4.0, -1e-9, 1.0])))
+    assert s.tolist() == [0, 1, 2]
+    torch.testing.assert_close(v.abs(), torch.eye(3)[:, [1, 2, 0]])
+
+
+@pytest.mark.parametrize(("n", "most"), [(48, 2), (96, 4), (192, 8), (480, 8)])
+def test_a_spectrum_is_steep_up_to_eight_directions_and_one_in_24(n, most):
+    """The effective rank of a matrix of equal singular values is their number."""
+    for directions, expected in ((most, True), (most + 1, False)):
+        values = torch.zeros(n, dtype=torch.float64)
+        values[:directions] = 1
+        assert is_steep(torch.diag(values)) is expected
+    assert not is_steep(torch.zeros(n, n))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n", "expected"),
+    [
+        (torch.float32, 1, 2.0**-23),
+        (torch.float32, 500, 2.0**-23),
+        (torch.float64, 1, 2.0**-52),
+        (torch.float64, 100, 100 * 2.0**-52),
+        (torch.float64, 10_000, 1e-12),
+    ],
+)
+def test_what_counts_as_rounding(dtype, n, expected):
+    assert rounding_share(torch.ones(2, n, dtype=dtype)) == expected
+
+
+def test_the_sketch_is_the_same_at_every_call_and_may_be_used_in_a_graph():
+    sketch.cache_clear()
+    with torch.inference_mode():
+        first = sketch(20, 3, torch.float32, torch.device("cpu"))
+    assert not first.is_inference()
+    torch.manual_seed(5)
+    sketch.cache_clear()
+    again = sketch(20, 3, torch.float32, torch.device("cpu"))
+    assert torch.equal(first, again)
+    assert (tuple(first.shape), first.dtype) == ((20, 3), torch.float32)
+    assert float(first.std()) == pytest.approx(1, abs=0.3)
+
+
+def test_a_matrix_is_overwritten_only_where_it_may_be():
+    matrix = with_spectrum(torch.linspace(1, 0.5, 20), m=30)[0]
+    given = matrix.clone()
+    norm, polar = deflate(given, overwrite=False)
+    assert torch.equal(given, matrix)
+    again = deflate(given, overwrite=True)
+    assert again[1].data_ptr() == given.data_ptr()
+    torch.testing.assert_close((norm, polar), again)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("decades", [0.5, 1.5, 4, 6])
+@pytest.mark.parametrize("n", [40, 100])
+def test_the_factor_is_that_of_the_svd_over_one_and_over_several_parts(n, decades, dtype):
+    spectrum = torch.logspace(0, -decades, n, dtype=torch.float64)
+    matrix, u, v = with_spectrum(spectrum, m=n + 30)
+    norm, polar = deflate(matrix.to(dtype), overwrite=False)
+    assert float(norm) == pytest.approx(float(spectrum.sum()), rel={torch.float32: 1e-6, torch.float64: 1e-11}[dtype])
+    held = spectrum > {torch.float32: 1e-4, torch.float64: 1e-13}[dtype]
+    off = (u.T @ polar.double() @ v)[held][:, held] - torch.eye(int(held.sum()), dtype=torch.float64)
+    assert float(off.abs().max()) < {torch.float32: 5e-3, torch.float64: 1e-6}[dtype]
+
+
+def test_rounding_is_left_out_of_the_factor_and_counted_in_the_norm():
+    matrix, u, v = with_spectrum([*torch.linspace(1, 0.5, 30), *([1e-17] * 10)], m=50)
+    norm, polar = deflate(matrix, overwrite=False)
+    assert float(norm) == pytest.approx(float(torch.linspace(1, 0.5, 30).double().sum()), rel=1e-12)
+    torch.testing.assert_close(polar, u[:, :30] @ v[:, :30].T, rtol=0, atol=1e-8)
+
+
+def test_levelling_goes_down_to_the_next_singular_value_and_no_further():
+    """Of 320 directions forty are looked at; thirty of them are far above the others."""
+    spectrum = torch.cat([torch.linspace(1, 0.6, 3), torch.linspace(0.06, 0.05, 27), torch.logspace(-3, -6, 290)])
+    matrix, u, v = with_spectrum(spectrum.double())
+    single = matrix.float()
+    taken, levelled, gram = level_leading(single, single.mT @ single)
+    s = torch.linalg.svdvals(levelled.double())
+    assert float(s[0]) <= 0.0501
+    assert float(s.sum() + taken.sum()) == pytest.approx(float(spectrum.sum()), rel=1e-5)
+    assert bool((taken.diff() >= 0).all())
+    assert float(taken[-1]) == pytest.approx(1 - float(s[0]), abs=1e-2)
+    torch.testing.assert_close(gram, levelled.mT @ levelled)
+    held = spectrum > 1e-3
+    off = u.T.double() @ torch.linalg.svd(levelled.double())[0] @ torch.linalg.svd(levelled.double())[2] @ v
+    assert float((off.diagonal()[held] - 1).abs().max()) < deflation.LEVEL_ERROR
+
+
+def test_a_driver_that_fails_is_asked_again_in_float64():
+    asked = []
+
+    def decompose(matrix):
+        asked.append(matrix.dtype)
+        if matrix.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("no")
+        return matrix + 1, 2 * matrix
+
+    one, two = converging(decompose, torch.ones(2, 2))
+    assert asked == [torch.float32, torch.float64]
+    assert one.dtype == two.dtype == torch.float32
+    assert math.isclose(float(one.sum() + two.sum()), 16)
