@@ -113,3 +113,15 @@ def test_the_steps_of_each_way_are_those_of_its_lower_end():
     assert polar._optimal_scalings(after, 1e-9) == polar.SCALINGS_AFTER_RATIONAL
     assert polar._optimal_scalings(after, 1e-5) == polar.SCALINGS_IN_HALVES
     assert len(polar.SCALINGS) - len(polar.SCALINGS_AFTER_RATIONAL) == 14
+
+
+def test_the_bound_of_the_largest_singular_value_is_above_it_by_little_and_one_for_zero():
+    bound = polar._bound(torch.tensor([16.0, 0.0], dtype=torch.float64))
+    assert bound.tolist() == pytest.approx([4 * (1 + 1e-8), 1], rel=1e-12)
+
+
+def test_the_rational_step_moves_every_singular_value_by_its_function():
+    a, b, c, _ = polar.RATIONAL
+    s = torch.logspace(0, -10, 40, dtype=torch.float64)
+    moved = polar._rational_step(torch.diag(s)).diagonal()
+    torch.testing.assert_close(moved, s * (a + b * s**2) / (1 + c * s**2), rtol=1e-9, atol=0)
