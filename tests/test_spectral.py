@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import bures
+from bures import spectral
 from bures.deflation import is_steep, level_leading
 from bures.spectral import (
     covariance_fidelity,
@@ -84,6 +85,26 @@ def test_auto_is_the_gram_matrix_for_float32_and_the_svd_for_float64(dtype, meth
     nuclear_norm(leaf).backward()
     nuclear_norm(other, method).backward()
     assert torch.equal(leaf.grad, other.grad)
+
+
+def test_methods_are_taken_where_they_may_be():
+    """One matrix at a time for those that look at values, and only where its smaller side is worth it."""
+    for method, shape, dtype, expected in (
+        ("auto", (96, 200), torch.float32, "deflation"),
+        ("auto", (200, 95), torch.float32, "gram"),
+        ("auto", (95, 200), torch.float32, "gram"),
+        ("auto", (2, 96, 96), torch.float32, "gram"),
+        ("auto", (96, 96), torch.float64, "svd"),
+        ("deflation", (3, 3), torch.float32, "deflation"),
+        ("deflation", (2, 96, 96), torch.float32, "gram"),
+        ("low-rank", (96, 200), torch.float64, "low-rank"),
+        ("low-rank", (200, 95), torch.float64, "gram"),
+        ("low-rank", (95, 200), torch.float64, "gram"),
+        ("low-rank", (100, 100, 100), torch.float32, "gram"),
+        ("polar", (2, 3, 3), torch.float32, "polar"),
+        ("svd", (3, 3), torch.float32, "svd"),
+    ):
+        assert spectral._resolve(method, torch.empty(shape, dtype=dtype)) == expected, (method, shape, dtype)
 
 
 def test_the_gram_matrix_holds_small_directions_of_a_float32_matrix():
