@@ -204,6 +204,34 @@ def test_the_low_rank_norm_of_a_matrix_of_low_rank_is_exact(shape, dtype):
     assert float(torch.linalg.matrix_norm(polar, ord=2)) <= 1 + 1e-3
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e5])
+def test_low_rank_estimates_are_those_of_their_definition(scale):
+    """Of 128 equal singular values a quarter is computed, and seven tenths of the others are counted."""
+    rotation = scale * matrix_of(np.ones(128), 128, 128)[0]
+    assert float(nuclear_norm(rotation, "low-rank")) == pytest.approx(scale * (32 + 0.7 * 96))
+    assert nuclear_norm_error(rotation, "low-rank") == pytest.approx(scale * 0.7 * 96)
+    exact = scale * matrix_of(np.linspace(1, 0.5, 20), 128, 128)[0]
+    assert nuclear_norm_error(exact, "low-rank") == 0
+
+
+def test_singular_vectors_of_a_batch_from_gram_matrices_are_those_of_each_matrix():
+    batch = torch.randn(4, 6, 4, generator=torch.Generator().manual_seed(0))
+    for matrices in (batch, batch.mT):
+        parts = spectral._thin_svd(matrices)
+        u, s, vh = parts
+        torch.testing.assert_close(u * s.unsqueeze(-2) @ vh, matrices)
+        for index, matrix in enumerate(matrices):
+            for found, expected in zip(parts, spectral._thin_svd(matrix), strict=True):
+                torch.testing.assert_close(found[index].abs(), expected.abs(), rtol=1e-4, atol=1e-5)
+
+
+def test_singular_vectors_that_a_gram_matrix_does_not_resolve_are_zero():
+    matrix, u, v = matrix_of([3.0])
+    left, s, right = spectral._thin_svd(matrix.float())
+    assert not left[:, 1:].any()
+    torch.testing.assert_close(s[0] * left[:, :1] @ right[:1], (3 * u @ v.T).float())
+
+
 @both_dtypes
 @pytest.mark.parametrize("rank", [1, 2])
 def test_structural_zeros_carry_no_gradient(rank, dtype):
