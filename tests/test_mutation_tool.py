@@ -72,6 +72,32 @@ def test_figures_are_those_of_files_that_were_tried_as_a_whole(tool, tmp_path, m
     assert [survivor["why"] for survivor in told["survivors"]] == ["it may"]
 
 
+MODULE = """\
+LIMIT = 3
+def use():
+    return LIMIT, 5
+class Rule:
+    applies = True
+    def use(self, x=7):
+        return x
+"""
+
+
+def test_a_fault_reaches_functions_methods_constants_and_attributes_of_classes(tool, tmp_path, monkeypatch):
+    (tmp_path / "with_faults.py").write_text(MODULE)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    operators, children = tool("mutation_operators"), tool("mutation_children")
+    module = tool("with_faults")
+    use, rule = module.use, module.Rule()  # known to others before the fault
+    found = set()
+    for fault in operators.faults(MODULE):
+        if not fault.before.startswith("return"):
+            children.put_in("src/with_faults.py", operators.faulty(MODULE, fault))
+            found.add((module.LIMIT, use()[1], rule.applies, rule.use()))
+    sys.modules.pop("with_faults")
+    assert found == {(4, 5, True, 7), (3, 6, True, 7), (3, 5, False, 7), (3, 5, True, 8)}
+
+
 ON_IMPORT = """\
 LIMIT = 3
 def double(x):
