@@ -296,6 +296,50 @@ def test_second_derivative_is_finite_where_singular_values_repeat():
     assert torch.autograd.gradgradcheck(nuclear_norm, (leaf,))
 
 
+@both_dtypes
+def test_second_derivative_leaves_vanishing_directions_out_at_every_scale(dtype):
+    """Of rank two, with exact zeros and with zeros of rounding: homogeneous of degree minus one, and symmetric."""
+    for matrix in (torch.diag(torch.tensor([2.0, 1.0, 0.0])), matrix_of(SPECTRA["rank-two"])[0]):
+        one = torch.autograd.functional.hessian(nuclear_norm, matrix.to(dtype))
+        assert bool(one.isfinite().all())
+        assert 0.1 < float(one.abs().max()) < 2
+        torch.testing.assert_close(one, one.permute(2, 3, 0, 1))
+        for scale in (1e-5, 1e5):
+            scaled = torch.autograd.functional.hessian(nuclear_norm, scale * matrix.to(dtype))
+            torch.testing.assert_close(scale * scaled, one, rtol=1e-4, atol=1e-4)
+    assert not torch.autograd.functional.hessian(nuclear_norm, torch.zeros(3, 2, dtype=dtype)).any()
+
+
+def test_second_derivative_of_a_batch_is_that_of_each_matrix():
+    batch = torch.stack([matrix_of(SPECTRA["distinct"], seed=seed)[0] for seed in range(4)])
+    direction = torch.stack([matrix_of(SPECTRA["repeated"], seed=seed)[0] for seed in range(4, 8)])
+
+    def product(matrices, direction):
+        _, found = torch.autograd.functional.hvp(lambda x: nuclear_norm(x).sum(), matrices, direction)
+        return found
+
+    for index, found in enumerate(product(batch, direction)):
+        torch.testing.assert_close(found, product(batch[index], direction[index]))
+
+
+def test_derivatives_under_transforms_are_those_of_a_loop():
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: torch.as_tensor(rng.normal(size=shape))  # noqa: E731
+    wide = draw(3, 4, 9)
+    for function, batch in (
+        (product_nuclear_norm, (draw(3, 6, 4), draw(3, 5, 4))),
+        (covariance_fidelity, (wide @ wide.mT, torch.stack([torch.as_tensor(covariance(seed)) for seed in range(3)]))),
+    ):
+        found = torch.func.vmap(torch.func.grad(function, argnums=(0, 1)))(*batch)
+        for index in range(3):
+            leaves = [part[index].clone().requires_grad_() for part in batch]
+            expected = torch.autograd.grad(function(*leaves), leaves)
+            torch.testing.assert_close([part[index] for part in found], list(expected))
+    matrix = matrix_of(SPECTRA["distinct"])[0]
+    second = torch.func.jacrev(torch.func.jacrev(nuclear_norm))(matrix)
+    torch.testing.assert_close(second, torch.autograd.functional.hessian(nuclear_norm, matrix))
+
+
 def test_nuclear_norm_under_vmap_is_that_of_a_loop():
     parts = [matrix_of(SPECTRA["distinct"], seed=seed) for seed in range(3)]
     gradients = torch.func.vmap(torch.func.grad(nuclear_norm))(torch.stack([matrix for matrix, _, _ in parts]))
