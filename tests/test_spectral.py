@@ -315,7 +315,7 @@ def test_second_derivative_of_a_batch_is_that_of_each_matrix():
     direction = torch.stack([matrix_of(SPECTRA["repeated"], seed=seed)[0] for seed in range(4, 8)])
 
     def product(matrices, direction):
-        _, found = torch.autograd.functional.hvp(lambda x: nuclear_norm(x).sum(), matrices, direction)
+        _, found = torch.autograd.functional.vhp(lambda x: nuclear_norm(x).sum(), matrices, direction)
         return found
 
     for index, found in enumerate(product(batch, direction)):
