@@ -134,6 +134,27 @@ def test_tests_of_a_constant_are_those_that_read_it_or_else_all_of_the_module(to
     assert lines.chosen("a.py", alone, fault) == ["other", "use"]
 
 
+def test_a_sample_is_the_same_each_time_and_published_as_one(tool, tmp_path, monkeypatch):
+    records = tool("mutation_records")
+    monkeypatch.setattr(records, "RESULT", tmp_path / "mutation.json")
+    source = SOURCE * 7
+    assert records.drawn(source, None) == records.drawn(source, 21) == list(range(21))
+    chosen = records.drawn(source, 8)
+    assert len(set(chosen)) == 8
+    assert chosen == records.drawn(source, 8) != list(range(8))
+    kept = records.Records(tmp_path)
+    for number, fault in enumerate(tool("mutation_operators").faults(source)):
+        if number in chosen or number == min(set(range(21)) - set(chosen)):  # one more, which does not count
+            kept.add([records.described("a.py", source, number, fault) | {"fate": "killed", "by": ""}])
+    records.publish(kept, {"a.py": source}, ["tests"])
+    assert json.loads(records.RESULT.read_text())["not_tried"] == ["a.py"]
+    records.publish(kept, {"a.py": source}, ["tests"], sample=8)
+    (told,) = json.loads(records.RESULT.read_text())["files"].values()
+    assert (told["faults"], told["of"], told["noticed"]) == (8, 21, 8)
+    row = tool("quality_page").mutation(json.loads(records.RESULT.read_text()))
+    assert "| a.py | 8 of 21, drawn at random | 8 of 8 (100.0 %) | 0 | 0 |" in row
+
+
 def test_children_say_what_came_of_their_work(tool):
     children = tool("mutation_children")
 

@@ -3,6 +3,7 @@
     python tools/mutation.py                                  # all that was not tried yet, an hour on one core
     python tools/mutation.py --jobs 8 --minutes 15            # eight faults at a time, for a quarter of an hour
     python tools/mutation.py --only src/bures/labels.py       # one module
+    python tools/mutation.py --sample 60 --publish            # sixty faults of each file at random; say so
     python tools/mutation.py --survivors                      # again what no test noticed, after writing new ones
     python tools/mutation.py --merge FOLDER --publish         # take over what another machine has tried; figures
 
@@ -32,7 +33,7 @@ import pytest
 from mutation_children import Work, fails, in_children, put_in
 from mutation_map import LineMap
 from mutation_operators import Fault, faults, faulty
-from mutation_records import REASONS, SURVIVES, Records, described, explained, publish
+from mutation_records import REASONS, SURVIVES, Records, described, drawn, explained, publish
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTED = ("spectral", "deflation", "polar", "polar_in_halves", "labels")
@@ -58,9 +59,9 @@ class Mutation:
             last = {record["number"]: record for record in self.records.tried(path, source)}
             left = explained(record for record in last.values() if record["fate"] in SURVIVES)
             again = {record["number"] for record in left if record["why"] is None}
-            for number, fault in enumerate(faults(source)):
-                if number in again if self.options.survivors else number not in last:
-                    found.append((path, number, fault))
+            asked = set(drawn(source, self.options.sample))
+            asked = asked & again if self.options.survivors else asked - set(last)
+            found += [(path, number, fault) for number, fault in enumerate(faults(source)) if number in asked]
         return found
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -118,6 +119,7 @@ def main() -> None:
     parser.add_argument("--tests", nargs="+", default=TESTS, metavar="PATH", help="tests that may notice a fault")
     parser.add_argument("--seconds", type=float, default=10, help="processor time to notice a fault in (default: 10)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no more faults after this long")
+    parser.add_argument("--sample", type=int, help="of each file, so many faults at random, the same each time")
     parser.add_argument("--jobs", type=int, default=1, help="faults at a time (default: 1)")
     parser.add_argument("--records", type=Path, default=ROOT / "outputs" / "mutation", help="folder of what was tried")
     parser.add_argument("--merge", nargs="+", type=Path, default=[], metavar="FOLDER", help="first take over records")
@@ -142,7 +144,7 @@ def main() -> None:
     if not options.none:
         pytest.main([*quiet, "--continue-on-collection-errors", *options.tests], plugins=[plugin])
     if options.publish:
-        publish(records, sources, options.tests)
+        publish(records, sources, options.tests, options.sample)
     print(f"{len(plugin.tried)} faults tried in {time.monotonic() - begin:.0f} s")
     for path, source in sources.items():
         tried = list(records.tried(path, source))
