@@ -427,6 +427,22 @@ def test_gradient_of_the_covariance_fidelity_is_its_directional_derivative():
     assert float((gradient * torch.as_tensor(direction)).sum()) == pytest.approx((ahead - back) / (2 * step), rel=1e-6)
 
 
+def test_gradient_of_the_covariance_fidelity_stays_in_the_range_of_a_singular_matrix_at_every_scale():
+    """Homogeneous of degree one half in each matrix, hence the gradient of degree minus one half in its own."""
+    s, t = torch.as_tensor(covariance(0, rank=2)), torch.as_tensor(covariance(1))
+    outside = torch.linalg.eigh(s)[1][:, :2]
+
+    def gradient(scale):
+        leaf = (scale * s).requires_grad_()
+        (found,) = torch.autograd.grad(covariance_fidelity(leaf, t), leaf)
+        return scale**0.5 * found
+
+    one = gradient(1.0)
+    assert float((one @ outside).abs().max()) < 1e-6
+    for scale in (1e-8, 1e8):
+        torch.testing.assert_close(gradient(scale), one, rtol=1e-6, atol=1e-6)
+
+
 def test_psd_eigh_clamps_rounding_below_zero():
     matrix = torch.diag(torch.tensor([2.0, -1e-9, 1.0]))
     values, vectors = psd_eigh(matrix)
