@@ -311,7 +311,7 @@ def test_second_derivative_leaves_vanishing_directions_out_at_every_scale(dtype)
 
 
 def test_second_derivative_of_a_batch_is_that_of_each_matrix():
-    batch = torch.stack([matrix_of(SPECTRA["distinct"], seed=seed)[0] for seed in range(4)])
+    batch = torch.stack([(1 + seed) * matrix_of(SPECTRA["distinct"], seed=seed)[0] for seed in range(4)])
     direction = torch.stack([matrix_of(SPECTRA["repeated"], seed=seed)[0] for seed in range(4, 8)])
 
     def product(matrices, direction):
