@@ -51,6 +51,17 @@ def test_calls_that_a_pass_is_written_for(monkeypatch):
             assert not can_fuse(x, "gaussian", "shared")
 
 
+@pytest.mark.parametrize("n", [5, 191, 192, 401])
+def test_squared_distances_are_those_of_all_pairs_in_parts_as_well(n):
+    """From twice 96 samples on the blocks beside the diagonal are computed once, in parts again if these are large."""
+    x, y = (torch.randn(k, 3, generator=torch.Generator().manual_seed(k), dtype=torch.float64) for k in (n, 7))
+    own = _fused._own_squared_distances(x, x.square().sum(dim=1))
+    torch.testing.assert_close(own, (x[:, None] - x).square().sum(dim=2))
+    assert not own.diagonal().any()
+    between = _fused._squared_distances(x, x.square().sum(dim=1), y, y.square().sum(dim=1))
+    torch.testing.assert_close(between, (x[:, None] - y).square().sum(dim=2))
+
+
 class OnDevice:
     """What `can_fuse` looks at in a tensor on a GPU."""
 
