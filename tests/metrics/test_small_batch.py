@@ -62,6 +62,8 @@ def test_batches_that_are_left_to_the_general_path():
         "other classes": (z_s, one_hot(y_s, 4).float(), z_t, p_t),
         "not on the simplex": (z_s, y_s, z_t, p_t + 1e-3),
         "rows not on the simplex": (z_s, 0.999 * rows, z_t, p_t),
+        "one row of little sum": (z_s, y_s, z_t, torch.cat([0.999 * p_t[:1], p_t[1:]])),
+        "one row of large sum": (z_s, y_s, z_t, torch.cat([1.001 * p_t[:1], p_t[1:]])),
         "negative": (
             z_s,
             y_s,
