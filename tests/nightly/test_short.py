@@ -36,7 +36,7 @@ def test_sections_are_the_files_that_can_be_run(tmp_path):
     (tmp_path / "helper.py").write_text("class A:\n    def run(self):\n        pass\n")
     (tmp_path / "_two.py").write_text("import one\n")
     assert nightly.sections(tmp_path) == ["one"]
-    assert {"disks", "kills", "reproducibility", "soak"} <= set(nightly.sections())
+    assert {"disks", "kills", "reproducibility", "soak", "soak_calls"} <= set(nightly.sections())
 
 
 GOOD = "def run(quick, seed):\n    return {'cases': seed, 'failures': []}\n"
@@ -94,7 +94,7 @@ def test_the_page_is_that_of_the_results():
 def test_what_was_run_in_full_is_what_is_published():
     found = page_tool.manifests()
     assert set(found) <= set(nightly.sections())
-    for name in ("disks", "kills", "reproducibility", "soak"):
+    for name in ("disks", "kills", "reproducibility", "soak", "soak_calls"):
         manifest = found[name]
         assert manifest["quick"] is False, name
         assert manifest["command"].endswith(f"python tools/nightly.py {name} --seed {manifest['seed']}")
