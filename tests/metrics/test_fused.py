@@ -62,6 +62,19 @@ def test_squared_distances_are_those_of_all_pairs_in_parts_as_well(n):
     torch.testing.assert_close(between, (x[:, None] - y).square().sum(dim=2))
 
 
+def test_distances_that_are_noise_beside_the_largest_are_left_to_the_general_path(monkeypatch):
+    """Two samples far out on either side of the others, whose own distances products in float32 cannot tell."""
+    found, passed = [], _fused._block_by_block
+    monkeypatch.setattr(_fused, "_block_by_block", lambda *a, **k: found.append(passed(*a, **k)) or found[-1])
+    for reach in (1.0, 1e6):
+        z_s, y_s, z_t, p_t = (part.detach() for part in batch(dtype=torch.float32))
+        z_t[0], z_t[1] = reach, -reach
+        bures.ckb(z_s, y_s, z_t, p_t, bandwidth="per-block")
+    near, far = found
+    assert near is not None
+    assert far is None
+
+
 class OnDevice:
     """What `can_fuse` looks at in a tensor on a GPU."""
 
