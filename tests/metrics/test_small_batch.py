@@ -70,6 +70,7 @@ def test_batches_that_are_left_to_the_general_path():
             z_t,
             torch.cat([p_t[:, :1] + p_t[:, 1:2] + 1e-3, -1e-3 + 0 * p_t[:, :1], p_t[:, 2:]], 1),
         ),
+        "labels elsewhere": (z_s, y_s.to("meta"), z_t, p_t),
         "not finite": (z_s / 0, y_s, z_t, p_t),
         "not a probability": (z_s, y_s, z_t, p_t * torch.nan),
     }
