@@ -121,6 +121,18 @@ def test_the_factor_is_that_of_the_svd_over_one_and_over_several_parts(n, decade
     assert float(off.abs().max()) < {torch.float32: 5e-3, torch.float64: 1e-4 if decades == 12 else 1e-6}[dtype]
 
 
+def test_the_norm_and_the_factor_are_those_of_the_svd_at_every_scale():
+    """Of a level spectrum and of a steep one, whose leading singular values are lowered on the way."""
+    level = torch.linspace(1, 0.5, 40)
+    steep = torch.cat([torch.linspace(1, 0.5, 6), torch.logspace(-1, -4, 164)])
+    for spectrum in (level, steep):
+        for scale in (1e-12, 1.0, 1e12):
+            matrix, u, v = with_spectrum(scale * spectrum.double())
+            norm, polar = deflate(matrix.float(), overwrite=False)
+            assert float(norm) == pytest.approx(scale * float(spectrum.double().sum()), rel=1e-5)
+            assert float((u.T @ polar.double() @ v - torch.eye(len(u))).abs().max()) < 5e-3
+
+
 def test_rounding_is_left_out_of_the_factor_and_counted_in_the_norm():
     matrix, u, v = with_spectrum([*torch.linspace(1, 0.5, 30), *([1e-17] * 10)], m=50)
     norm, polar = deflate(matrix, overwrite=False)
