@@ -17,6 +17,7 @@ __all__ = [
     "GRAM_RESOLUTION",
     "converging",
     "deflate",
+    "deflate_level",
     "eigh_of_gram",
     "gram_norm_and_polar",
     "is_steep",
@@ -67,18 +68,27 @@ def eigh_of_gram(gram: Tensor) -> tuple[Tensor, Tensor]:
 
 def deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
     """Norm and polar factor of a tall matrix (m, n) from Gram matrices in its dtype."""
-    excess, polar = matrix.new_zeros(1), None
-    gram, is_single = matrix.mT @ matrix, matrix.dtype == torch.float32
-    if is_single and is_steep(gram):
-        if matrix.shape[1] <= SMALL_STEEP:
-            return gram_norm_and_polar(matrix)
-        excess, matrix, gram = level_leading(matrix, gram)
+    gram = matrix.mT @ matrix
+    if matrix.dtype != torch.float32 or not is_steep(gram):
+        return deflate_level(matrix, gram, overwrite=overwrite)
+    if matrix.shape[1] <= SMALL_STEEP:
+        return gram_norm_and_polar(matrix)
+    excess, matrix, gram = level_leading(matrix, gram)
+    norm, polar = deflate_level(matrix, gram, float(excess[-1]), overwrite=overwrite)
+    return norm + excess.sum(), polar
+
+
+def deflate_level(matrix: Tensor, gram: Tensor, lowered: float = 0, *, overwrite: bool) -> tuple[Tensor, Tensor]:
+    """The same for a spectrum that is not steep, or was levelled: then the largest singular value was lowered so far.
+
+    The matrix may be overwritten, the Gram matrix is not.
+    """
     s, v = eigh_of_gram(gram)
     del gram
-    norm = excess.sum()
+    norm, polar, is_single = s.new_zeros(()), None, s.dtype == torch.float32
     # Singular values up to here are rounding. Nothing below divides by a square, so what is half lost in it may pass.
     # Levelling takes the rounding of products away, and leaves that of the matrix itself, which is less by far.
-    floor = rounding_share(s) * max(float(s[-1]), float(excess[-1]) / 16) / 4
+    floor = rounding_share(s) * max(float(s[-1]), lowered / 16) / 4
     rest, turned = matrix, v  # rest is matrix @ basis for an orthonormal basis, and turned is basis @ v
     while float(s[-1]) > floor:
         columns = rest @ v

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import bures
-from bures.metrics import _small_batch
+from bures.metrics import _paired, _small_batch
 from bures.metrics._problem import conditional_problem
 
 
@@ -61,6 +61,31 @@ def test_the_value_is_that_of_the_definition(is_taken, dtype, n):
     with_gradient = bures.CKBLoss()(z_s, *given[1:])
     assert with_gradient.dtype == dtype
     assert float(with_gradient.detach()) == pytest.approx(exact, abs=1e-5 if dtype == torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("dimensions", [2, 40], ids=["surface", "cloud"])
+@pytest.mark.parametrize("n", [40, 100, 150])
+def test_the_gradient_holds_whatever_the_spectrum(is_taken, monkeypatch, dimensions, n):
+    """Near a surface a few directions hold nearly all of the matrix under the norm, and the others carry gradient."""
+    generator = torch.Generator().manual_seed(n)
+    latent = [torch.randn(n, dimensions, generator=generator, dtype=torch.float64) for _ in range(2)]
+    mixing = torch.randn(dimensions, 40, generator=generator, dtype=torch.float64) / dimensions**0.5
+    z_s, z_t = (torch.sin(scale * part @ mixing) for part, scale in zip(latent, (0.5, 0.6), strict=True))
+    y_s, p_t = torch.arange(n) % 3, torch.randn(n, 3, generator=generator).softmax(1)
+    deflated = []
+
+    def note(*arguments, deflate=_paired.deflate_level, **options):
+        deflated.append(n)
+        return deflate(*arguments, **options)
+
+    monkeypatch.setattr(_paired, "deflate_level", note)
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        leaves = [z.float().to(dtype).requires_grad_() for z in (z_s, z_t)]
+        bures.CKBLoss()(leaves[0], y_s, leaves[1], p_t).backward()
+        gradients.append(torch.cat([leaf.grad.double() for leaf in leaves]))
+    assert bool(deflated) == (n > 40 and dimensions == 40)
+    assert float((gradients[0] - gradients[1]).norm() / gradients[1].norm()) < 1e-3
 
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float32, torch.float64], ids=str)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bures.deflation import GRAM_RESOLUTION, TINY, converging
+from bures.deflation import GRAM_RESOLUTION, TINY, converging, deflate_level, is_steep
 from bures.exact_distances import smallest_square
 from bures.kernels import Bandwidth
 from bures.metrics._pooled import gradient_rates, pool, widths_of_blocks
@@ -23,7 +23,8 @@ from bures.spectral import SMALL, norm_and_polar_factor, nuclear_norm
 
 __all__ = ["paired_distance"]
 
-ALIKE_WHEN_SMALL = ("auto", "gram", "low-rank")  # as `bures.spectral` resolves them for small float32 matrices
+# Names of one method for float32 matrices, as `bures.spectral` resolves them, below `SMALL` and from there on.
+ALIKE_WHEN_SMALL, ALIKE = ("auto", "gram", "low-rank"), ("auto", "deflation")
 
 
 def paired_distance(
@@ -38,9 +39,9 @@ def paired_distance(
     if not math.isfinite(size):
         return None
     source, target = x.tensor_split((n,))
-    kernel = x.new_zeros(2 * n, 2 * n)
-    kernel[:, :n].addmm_(x, source.T, alpha=-2)
-    kernel[n:, n:].addmm_(target, target.T, alpha=-2)
+    kernel = x.new_empty(2 * n, 2 * n)
+    kernel[:, :n].addmm_(x, source.T, beta=0, alpha=-2)
+    kernel[n:, n:].addmm_(target, target.T, beta=0, alpha=-2)
     pairs = kernel.numpy()
     norms = pairs.diagonal() / -2  # rounded as the products are, so that equal samples are at no distance
     pairs += norms
@@ -61,8 +62,8 @@ def paired_distance(
     left = factors[1] @ torch.from_numpy(blocks[2].astype(np.float64))
     if gradient is None:
         return traces - 2 * float(nuclear_norm(left.to(x.dtype) @ rounded[0].T, method))
-    if x.dtype == torch.float32 and n < SMALL and method in ALIKE_WHEN_SMALL:
-        norm, between = _norm_and_weights(left, factors)
+    if x.dtype == torch.float32 and method in (ALIKE_WHEN_SMALL if n < SMALL else ALIKE):
+        norm, between = _norm_and_weights(left, factors[0], rounded)
     else:
         of_cross, polar = norm_and_polar_factor(left.to(x.dtype) @ rounded[0].T, method)
         norm, between = float(of_cross), (rounded[1].T @ polar @ rounded[0]).numpy()
@@ -76,14 +77,23 @@ def paired_distance(
     return traces - 2 * norm
 
 
-def _norm_and_weights(left: Tensor, factors: tuple[Tensor, Tensor]) -> tuple[float, Any]:
-    """Nuclear norm of C_t^T H D K D H C_s, of which ``left`` is a part, and its derivative by K (n, n), in float64.
+def _norm_and_weights(left: Tensor, source: Tensor, rounded: list[Tensor]) -> tuple[float, Any]:
+    """Nuclear norm of M = C_t^T H D K D H C_s, of which ``left`` and ``source`` are the parts, and its derivative by K.
 
-    As in `bures.deflation.gram_norm_and_polar`, with the products in another order.
+    As `bures.deflation` has it, with products in another order: one decomposition in float64 where the matrix is small
+    or its spectrum steep, and where it is neither, deflation in float32. The left singular vectors M v / s need the
+    digits of float64; once they have unit length, nothing does.
     """
-    source, target = factors
+    if len(left) >= SMALL:
+        cross = left.to(rounded[0].dtype) @ rounded[0].T
+        gram = cross.T @ cross
+        if not is_steep(gram):
+            norm, polar = deflate_level(cross, gram, overwrite=True)
+            return float(norm), (rounded[1].T @ polar @ rounded[0]).numpy()
     cross = left @ source.T
     values, v = converging(torch.linalg.eigh, cross.T @ cross)
     s = np.sqrt(np.maximum(values.numpy(), 0))
-    scaled = v * torch.from_numpy(1 / np.maximum(s, GRAM_RESOLUTION * s[-1] + TINY))
-    return float(s.sum()), (target.T @ cross @ scaled @ (v.T @ source)).numpy()
+    u = (cross @ v).numpy()
+    u /= np.maximum(s, GRAM_RESOLUTION * s[-1] + TINY)
+    left, right = (part.to(rounded[0].dtype) for part in (torch.from_numpy(u), v))
+    return float(s.sum()), (rounded[1].T @ left @ (right.T @ rounded[0])).numpy()

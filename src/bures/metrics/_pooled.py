@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,20 +22,21 @@ def pool(xs: Tensor, xt: Tensor) -> tuple[Tensor, float, float]:
 
     With them comes their unit, a power of two, and the size in this unit of the largest entry that was given.
     """
-    x = torch.cat([xs, xt])
-    lowest, highest = torch.aminmax(x)
-    largest = max(-float(lowest), float(highest))
+    pooled = xs.new_empty(len(xs) + len(xt), xs.shape[1])
+    # By NumPy, on one core: torch gives every operation its own share of the cores, and rows wander between them.
+    x = pooled.numpy()
+    np.concatenate([xs.detach().numpy(), xt.detach().numpy()], out=x)
+    largest = max(-float(x.min()), float(x.max()))
     harmless = 2.0**-20 < largest < 2.0**20  # the squares are far from both ends of the range
     if not math.isfinite(largest):
-        return x, 1.0, largest
+        return pooled, 1.0, largest
     size = 1.0 if largest == 0 else math.ldexp(1.0, math.frexp(largest)[1] - 1)
     scale = 1.0 if harmless else size
     if scale != 1:
         x /= scale
-    average = x.new_full((1, len(x)), 1 / len(x))
-    x -= average @ x
-    x -= average @ x  # the rounding of the mean: constants become zero
-    return x, scale, size / scale
+    x -= np.add.reduce(x, axis=0) / len(x)
+    x -= np.add.reduce(x, axis=0) / len(x)  # the rounding of the mean: constants become zero
+    return pooled, scale, size / scale
 
 
 def widths_of_blocks(

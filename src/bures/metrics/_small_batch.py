@@ -100,17 +100,14 @@ def _factor_of_source(labels: Tensor, n_classes: int, eps: float) -> Tensor | No
 
 def _factor_of_classes(y: Any, n_classes: int, eps: float) -> Tensor:
     """C^T H D (n, n) of classes (n,): `bures.factors.LowRankFactor`, multiplied out and taken sample by sample."""
-    n, counts = len(y), np.bincount(y, minlength=n_classes).tolist()
-    root, share = math.sqrt(n), math.sqrt(eps)
+    n, counts = len(y), np.bincount(y, minlength=n_classes)
     # Squared distances of one-hot rows are 2, and their mean is the bandwidth.
-    contrast = -math.expm1(-1 / max(1 - sum(count * count for count in counts) / n**2, SMALLEST_VARIANCE))
-    inverses = [1 / (contrast * count / n + eps) for count in counts]
-    scale = -share / (root * sum(count * inverse for count, inverse in zip(counts, inverses, strict=True)))
-    table = np.outer(np.sqrt(inverses), [scale * inverse for inverse in inverses])
-    table.ravel()[:: n_classes + 1] += [
-        (share * math.sqrt(inverse) - 1) / (root * max(count, 1))
-        for count, inverse in zip(counts, inverses, strict=True)
-    ]
+    contrast = -math.expm1(-1 / max(1 - int(counts @ counts) / n**2, SMALLEST_VARIANCE))
+    inverses = 1 / (contrast / n * counts + eps)
+    roots = np.sqrt(inverses)
+    share, root = math.sqrt(eps), math.sqrt(n)
+    table = np.multiply.outer(roots * (-share / (root * float(counts @ inverses))), inverses)
+    table.ravel()[:: n_classes + 1] += (share * roots - 1) / (root * np.maximum(counts, 1))
     product = table.take(y, axis=0).take(y, axis=1)
     product.ravel()[:: n + 1] += 1 / root
     return torch.from_numpy(product)
