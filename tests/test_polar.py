@@ -1,9 +1,12 @@
 """The polar factor by matrix products: right above its lower end, bounded below it."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
+from bures import polar
 from bures.polar import LOWER_END, polar_factor
 from bures.spectral import nuclear_norm
 
@@ -72,3 +75,53 @@ def test_nuclear_norm_by_products_agrees_with_the_svd_in_value_and_gradient():
         results[method] = norm.detach(), x.grad
     torch.testing.assert_close(results["polar"], results["svd"], rtol=1e-8, atol=1e-8)
     assert float(nuclear_norm(matrix, "polar")) == pytest.approx(float(results["svd"][0]), rel=1e-8)
+
+
+@pytest.mark.parametrize("lower", [1e-8, 1e-4, 0.01, 0.3])
+def test_the_rational_step_raises_the_lower_end_as_far_as_it_can(lower):
+    """The best rational function of its type swings between its bounds: lowest at the end and once more inside."""
+    step = polar._optimal_rational(lower)
+    x = torch.logspace(math.log10(lower), 0, 200_001, dtype=torch.float64)
+    y = x * (step.a + step.b * x**2) / (1 + step.c * x**2)
+    assert float(y[-1]) == pytest.approx(1, rel=1e-9)
+    assert float(y.max()) == pytest.approx(1, rel=1e-8)
+    peak = int((y.diff() < 0).int().argmax())
+    inner = float(y[peak:].min())
+    assert float(y[peak]) == pytest.approx(1, rel=1e-6)
+    assert inner == pytest.approx(float(y[0]), rel=1e-6)
+    assert step.lower == pytest.approx(float(y[0]), rel=1e-9)
+
+
+@pytest.mark.parametrize(("lower", "converged"), [(1e-8, 1e-9), (5e-3, 1e-5), (0.5, 1e-9)])
+def test_scalings_make_both_ends_meet_and_are_no_more_than_are_needed(lower, converged):
+    x, lowest = torch.linspace(lower, 1, 100_001, dtype=torch.float64), []
+    for rho in polar._optimal_scalings(lower, converged):
+        lowest.append(float(x.min()))
+        x = torch.linspace(lowest[-1], 1, 100_001, dtype=torch.float64)
+        x = rho * x * (3 - (rho * x) ** 2) / 2
+        assert float(x[0]) == pytest.approx(float(x[-1]), rel=1e-6)
+        assert float(x.max()) == pytest.approx(1, rel=1e-9)
+    assert 1 - float(x.min()) <= converged * (1 + 1e-6)
+    assert 1 - lowest[-1] > converged
+
+
+def test_the_steps_of_each_way_are_those_of_its_lower_end():
+    assert polar._optimal_rational(LOWER_END) == polar.RATIONAL
+    after = polar.RATIONAL.lower
+    assert after == pytest.approx(5e-3, rel=0.1)
+    assert polar._optimal_scalings(LOWER_END, 1e-9) == polar.SCALINGS
+    assert polar._optimal_scalings(after, 1e-9) == polar.SCALINGS_AFTER_RATIONAL
+    assert polar._optimal_scalings(after, 1e-5) == polar.SCALINGS_IN_HALVES
+    assert len(polar.SCALINGS) - len(polar.SCALINGS_AFTER_RATIONAL) == 14
+
+
+def test_the_bound_of_the_largest_singular_value_is_above_it_by_little_and_one_for_zero():
+    bound = polar._bound(torch.tensor([16.0, 0.0], dtype=torch.float64))
+    assert bound.tolist() == pytest.approx([4 * (1 + 1e-8), 1], rel=1e-12)
+
+
+def test_the_rational_step_moves_every_singular_value_by_its_function():
+    a, b, c, _ = polar.RATIONAL
+    s = torch.logspace(0, -10, 40, dtype=torch.float64)
+    moved = polar._rational_step(torch.diag(s)).diagonal()
+    torch.testing.assert_close(moved, s * (a + b * s**2) / (1 + c * s**2), rtol=1e-9, atol=0)

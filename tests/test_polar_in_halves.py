@@ -61,3 +61,44 @@ def test_where_halves_are_not_multiplied_the_factor_is_the_plain_one():
     matrix, _, _ = with_spectrum(30, 40, torch.logspace(0, -5, 30, dtype=torch.float64))
     assert torch.equal(rounded_polar_factor(matrix), polar_factor(matrix).float())
     assert float(norm_and_rounded_polar_factor(matrix)[0]) == pytest.approx(float(torch.logspace(0, -5, 30).sum()))
+
+
+@pytest.mark.parametrize(("has", "first", "plain"), [(False, 1, True), (True, 31, True), (True, 30, False)])
+def test_halves_are_multiplied_where_the_device_has_them_and_the_smaller_side_is_large(monkeypatch, has, first, plain):
+    matrix, _, _ = with_spectrum(30, 40, torch.logspace(0, -5, 30, dtype=torch.float64))
+    monkeypatch.setattr(polar, "has_half_products", lambda matrix: has)
+    monkeypatch.setattr(polar, "HALVES_FROM", first)
+    assert torch.equal(rounded_polar_factor(matrix), polar_factor(matrix).float()) is plain
+
+
+def test_the_last_three_steps_take_fewer_products(in_halves, monkeypatch):
+    taken = []
+
+    def counted(name):
+        function = getattr(polar, name)
+        monkeypatch.setattr(polar, name, lambda *a, **k: (taken.append((name, k.get("quick"))), function(*a, **k))[1])
+
+    for name in ("gram_of_halves", "add_product", "add_small_product"):
+        counted(name)
+    rounded_polar_factor(with_spectrum(9, 7, torch.linspace(1, 0.1, 7, dtype=torch.float64))[0])
+    whole = len(polar.SCALINGS_IN_HALVES) - 3
+    last = [("add_small_product", None)]
+    assert taken == [
+        ("add_product", None),  # of the rational step
+        *whole * [("gram_of_halves", None), ("add_product", None)],
+        *2 * [("gram_of_halves", True), *last],
+        *[("gram_of_halves", False), *last],
+    ]
+
+
+def test_the_rational_step_divides_by_a_bound_and_moves_every_singular_value_by_its_function(in_halves):
+    a, b, c, _ = polar.RATIONAL
+    s = 3 * torch.logspace(0, -7, 40, dtype=torch.float64)
+    matrix, u, v = with_spectrum(50, 40, s)
+    given = matrix.clone()
+    moved, bound = polar._rational_step_in_halves(given)
+    assert float(bound) == pytest.approx(float((s**4).sum() ** 0.25) * (1 + polar.LOWER_END), rel=1e-12)
+    torch.testing.assert_close(given, matrix / bound)
+    s = s / bound
+    expected = s * (a + b * s**2) / (1 + c * s**2)
+    torch.testing.assert_close((u.T @ moved.double() @ v).diagonal(), expected, rtol=1e-3, atol=1e-5)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import bures
+from bures import spectral
 from bures.deflation import is_steep, level_leading
 from bures.spectral import (
     covariance_fidelity,
@@ -84,6 +85,26 @@ def test_auto_is_the_gram_matrix_for_float32_and_the_svd_for_float64(dtype, meth
     nuclear_norm(leaf).backward()
     nuclear_norm(other, method).backward()
     assert torch.equal(leaf.grad, other.grad)
+
+
+def test_methods_are_taken_where_they_may_be():
+    """One matrix at a time for those that look at values, and only where its smaller side is worth it."""
+    for method, shape, dtype, expected in (
+        ("auto", (96, 200), torch.float32, "deflation"),
+        ("auto", (200, 95), torch.float32, "gram"),
+        ("auto", (95, 200), torch.float32, "gram"),
+        ("auto", (2, 96, 96), torch.float32, "gram"),
+        ("auto", (96, 96), torch.float64, "svd"),
+        ("deflation", (3, 3), torch.float32, "deflation"),
+        ("deflation", (2, 96, 96), torch.float32, "gram"),
+        ("low-rank", (96, 200), torch.float64, "low-rank"),
+        ("low-rank", (200, 95), torch.float64, "gram"),
+        ("low-rank", (95, 200), torch.float64, "gram"),
+        ("low-rank", (100, 100, 100), torch.float32, "gram"),
+        ("polar", (2, 3, 3), torch.float32, "polar"),
+        ("svd", (3, 3), torch.float32, "svd"),
+    ):
+        assert spectral._resolve(method, torch.empty(shape, dtype=dtype)) == expected, (method, shape, dtype)
 
 
 def test_the_gram_matrix_holds_small_directions_of_a_float32_matrix():
@@ -183,6 +204,34 @@ def test_the_low_rank_norm_of_a_matrix_of_low_rank_is_exact(shape, dtype):
     assert float(torch.linalg.matrix_norm(polar, ord=2)) <= 1 + 1e-3
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e5])
+def test_low_rank_estimates_are_those_of_their_definition(scale):
+    """Of 128 equal singular values a quarter is computed, and seven tenths of the others are counted."""
+    rotation = scale * matrix_of(np.ones(128), 128, 128)[0]
+    assert float(nuclear_norm(rotation, "low-rank")) == pytest.approx(scale * (32 + 0.7 * 96))
+    assert nuclear_norm_error(rotation, "low-rank") == pytest.approx(scale * 0.7 * 96)
+    exact = scale * matrix_of(np.linspace(1, 0.5, 20), 128, 128)[0]
+    assert nuclear_norm_error(exact, "low-rank") == 0
+
+
+def test_singular_vectors_of_a_batch_from_gram_matrices_are_those_of_each_matrix():
+    batch = torch.randn(4, 6, 4, generator=torch.Generator().manual_seed(0))
+    for matrices in (batch, batch.mT):
+        parts = spectral._thin_svd(matrices)
+        u, s, vh = parts
+        torch.testing.assert_close(u * s.unsqueeze(-2) @ vh, matrices)
+        for index, matrix in enumerate(matrices):
+            for found, expected in zip(parts, spectral._thin_svd(matrix), strict=True):
+                torch.testing.assert_close(found[index].abs(), expected.abs(), rtol=1e-4, atol=1e-5)
+
+
+def test_singular_vectors_that_a_gram_matrix_does_not_resolve_are_zero():
+    matrix, u, v = matrix_of([3.0])
+    left, s, right = spectral._thin_svd(matrix.float())
+    assert not left[:, 1:].any()
+    torch.testing.assert_close(s[0] * left[:, :1] @ right[:1], (3 * u @ v.T).float())
+
+
 @both_dtypes
 @pytest.mark.parametrize("rank", [1, 2])
 def test_structural_zeros_carry_no_gradient(rank, dtype):
@@ -225,6 +274,8 @@ def test_nuclear_norm_of_a_batch_is_that_of_each_matrix():
     batch = torch.stack([matrix_of(SPECTRA[name])[0] for name in ("distinct", "repeated", "rank-two")]).requires_grad_()
     norms = nuclear_norm(batch)
     assert norms.shape == (3,)
+    for method in ("svd", "gram", "polar"):
+        torch.testing.assert_close(nuclear_norm(batch.detach(), method), norms.detach(), rtol=1e-7, atol=0)
     weights = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
     (gradient,) = torch.autograd.grad((weights * norms).sum(), batch)
     for i, weight in enumerate(weights):
@@ -245,11 +296,59 @@ def test_second_derivative_is_finite_where_singular_values_repeat():
     assert torch.autograd.gradgradcheck(nuclear_norm, (leaf,))
 
 
+@both_dtypes
+def test_second_derivative_leaves_vanishing_directions_out_at_every_scale(dtype):
+    """Of rank two, with exact zeros and with zeros of rounding: homogeneous of degree minus one, and symmetric."""
+    for matrix in (torch.diag(torch.tensor([2.0, 1.0, 0.0])), matrix_of(SPECTRA["rank-two"])[0]):
+        one = torch.autograd.functional.hessian(nuclear_norm, matrix.to(dtype))
+        assert bool(one.isfinite().all())
+        assert 0.1 < float(one.abs().max()) < 2
+        torch.testing.assert_close(one, one.permute(2, 3, 0, 1))
+        for scale in (1e-5, 1e5):
+            scaled = torch.autograd.functional.hessian(nuclear_norm, scale * matrix.to(dtype))
+            torch.testing.assert_close(scale * scaled, one, rtol=1e-4, atol=1e-4)
+    assert not torch.autograd.functional.hessian(nuclear_norm, torch.zeros(3, 2, dtype=dtype)).any()
+
+
+def test_second_derivative_of_a_batch_is_that_of_each_matrix():
+    batch = torch.stack([(1 + seed) * matrix_of(SPECTRA["distinct"], seed=seed)[0] for seed in range(4)])
+    direction = torch.stack([matrix_of(SPECTRA["repeated"], seed=seed)[0] for seed in range(4, 8)])
+
+    def product(matrices, direction):
+        _, found = torch.autograd.functional.vhp(lambda x: nuclear_norm(x).sum(), matrices, direction)
+        return found
+
+    for index, found in enumerate(product(batch, direction)):
+        torch.testing.assert_close(found, product(batch[index], direction[index]))
+
+
+def test_derivatives_under_transforms_are_those_of_a_loop():
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: torch.as_tensor(rng.normal(size=shape))  # noqa: E731
+    wide = draw(3, 4, 9)
+    for function, batch in (
+        (product_nuclear_norm, (draw(3, 6, 4), draw(3, 5, 4))),
+        (covariance_fidelity, (wide @ wide.mT, torch.stack([torch.as_tensor(covariance(seed)) for seed in range(3)]))),
+    ):
+        found = torch.func.vmap(torch.func.grad(function, argnums=(0, 1)))(*batch)
+        for index in range(3):
+            leaves = [part[index].clone().requires_grad_() for part in batch]
+            expected = torch.autograd.grad(function(*leaves), leaves)
+            torch.testing.assert_close([part[index] for part in found], list(expected))
+    matrix = matrix_of(SPECTRA["distinct"])[0]
+    second = torch.func.jacrev(torch.func.jacrev(nuclear_norm))(matrix)
+    torch.testing.assert_close(second, torch.autograd.functional.hessian(nuclear_norm, matrix))
+
+
 def test_nuclear_norm_under_vmap_is_that_of_a_loop():
-    batch = torch.stack([matrix_of(SPECTRA["distinct"], seed=seed)[0] for seed in range(3)])
+    parts = [matrix_of(SPECTRA["distinct"], seed=seed) for seed in range(3)]
+    batch = torch.stack([matrix for matrix, _, _ in parts]).requires_grad_()
     gradients = torch.func.vmap(torch.func.grad(nuclear_norm))(batch)
-    for matrix, gradient in zip(batch, gradients, strict=True):
-        torch.testing.assert_close(gradient, torch.func.grad(nuclear_norm)(matrix))
+    (outside,) = torch.autograd.grad(torch.func.vmap(nuclear_norm)(batch).sum(), batch)
+    for (matrix, u, v), *found in zip(parts, gradients, outside, strict=True):
+        for gradient in found:
+            torch.testing.assert_close(gradient, u @ v.T)
+        torch.testing.assert_close(torch.func.grad(nuclear_norm)(matrix), u @ v.T)
 
 
 @both_dtypes
@@ -329,6 +428,22 @@ def test_gradient_of_the_covariance_fidelity_is_its_directional_derivative():
         float(covariance_fidelity(torch.as_tensor(s + sign * step * direction), torch.as_tensor(t))) for sign in (1, -1)
     )
     assert float((gradient * torch.as_tensor(direction)).sum()) == pytest.approx((ahead - back) / (2 * step), rel=1e-6)
+
+
+def test_gradient_of_the_covariance_fidelity_stays_in_the_range_of_a_singular_matrix_at_every_scale():
+    """Homogeneous of degree one half in each matrix, hence the gradient of degree minus one half in its own."""
+    s, t = torch.as_tensor(covariance(0, rank=2)), torch.as_tensor(covariance(1))
+    outside = torch.linalg.eigh(s)[1][:, :2]
+
+    def gradient(scale):
+        leaf = (scale * s).requires_grad_()
+        (found,) = torch.autograd.grad(covariance_fidelity(leaf, t), leaf)
+        return scale**0.5 * found
+
+    one = gradient(1.0)
+    assert float((one @ outside).abs().max()) < 1e-6
+    for scale in (1e-8, 1e8):
+        torch.testing.assert_close(gradient(scale), one, rtol=1e-6, atol=1e-6)
 
 
 def test_psd_eigh_clamps_rounding_below_zero():

@@ -3,6 +3,7 @@
     python tools/mutation.py                                  # all that was not tried yet, an hour on one core
     python tools/mutation.py --jobs 8 --minutes 15            # eight faults at a time, for a quarter of an hour
     python tools/mutation.py --only src/bures/labels.py       # one module
+    python tools/mutation.py --sample 60 --publish            # sixty faults of each file at random; say so
     python tools/mutation.py --survivors                      # again what no test noticed, after writing new ones
     python tools/mutation.py --merge FOLDER --publish         # take over what another machine has tried; figures
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -31,12 +33,14 @@ import pytest
 from mutation_children import Work, fails, in_children, put_in
 from mutation_map import LineMap
 from mutation_operators import Fault, faults, faulty
-from mutation_records import REASONS, SURVIVES, Records, described, explained, publish
+from mutation_records import REASONS, SURVIVES, Records, described, drawn, explained, publish
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ["tests/metrics", "tests/test_spectral.py", "tests/test_polar.py", "tests/test_labels.py"]
+TESTED = ("spectral", "deflation", "polar", "polar_in_halves", "labels")
+TESTS = ["tests/metrics", *(f"tests/test_{name}.py" for name in TESTED)]
 MODULES = ["src/bures/metrics/*.py", *(f"src/bures/{name}.py" for name in ("spectral", "deflation", "polar", "labels"))]
-HANGS = 60.0  # seconds beyond the allowance after which a fault counts as noticed: some make loops endless
+HANGS = 20.0  # seconds of processor time beyond the allowance after which a fault has made a loop endless: noticed
+WAITS = 5  # times as long on the clock: what else the machine does must not matter, and a fault may make a test wait
 
 
 class Mutation:
@@ -55,9 +59,9 @@ class Mutation:
             last = {record["number"]: record for record in self.records.tried(path, source)}
             left = explained(record for record in last.values() if record["fate"] in SURVIVES)
             again = {record["number"] for record in left if record["why"] is None}
-            for number, fault in enumerate(faults(source)):
-                if number in again if self.options.survivors else number not in last:
-                    found.append((path, number, fault))
+            asked = set(drawn(source, self.options.sample))
+            asked = asked & again if self.options.survivors else asked - set(last)
+            found += [(path, number, fault) for number, fault in enumerate(faults(source)) if number in asked]
         return found
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -78,7 +82,7 @@ class Mutation:
             for path, number, fault in waiting:
                 items = [by_id[test] for test in lines.chosen(path, self.sources[path], fault)]
                 place = path, number, fault, bool(items)
-                seconds = HANGS + 5 * self.options.seconds
+                seconds = WAITS * (HANGS + self.options.seconds)
                 yield Work(place, lambda path=path, fault=fault, items=items: self.run(path, fault, items), seconds)
 
         for place, fate, killer in in_children(works(), self.options.jobs, self.end):
@@ -87,8 +91,9 @@ class Mutation:
 
     def run(self, path: str, fault: Fault, items: list[pytest.Item]) -> str:
         """The name of a test that notices a fault, or nothing."""
+        signal.setitimer(signal.ITIMER_PROF, HANGS + self.options.seconds)
         put_in(path, faulty(self.sources[path], fault))
-        end = time.process_time() + self.options.seconds  # of this process: what else the machine does must not matter
+        end = time.process_time() + self.options.seconds
         for item, following in zip(items, [*items[1:], None], strict=False):
             if fails(item, following):
                 return item.nodeid
@@ -114,6 +119,7 @@ def main() -> None:
     parser.add_argument("--tests", nargs="+", default=TESTS, metavar="PATH", help="tests that may notice a fault")
     parser.add_argument("--seconds", type=float, default=10, help="processor time to notice a fault in (default: 10)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no more faults after this long")
+    parser.add_argument("--sample", type=int, help="of each file, so many faults at random, the same each time")
     parser.add_argument("--jobs", type=int, default=1, help="faults at a time (default: 1)")
     parser.add_argument("--records", type=Path, default=ROOT / "outputs" / "mutation", help="folder of what was tried")
     parser.add_argument("--merge", nargs="+", type=Path, default=[], metavar="FOLDER", help="first take over records")
@@ -138,7 +144,7 @@ def main() -> None:
     if not options.none:
         pytest.main([*quiet, "--continue-on-collection-errors", *options.tests], plugins=[plugin])
     if options.publish:
-        publish(records, sources, options.tests)
+        publish(records, sources, options.tests, options.sample)
     print(f"{len(plugin.tried)} faults tried in {time.monotonic() - begin:.0f} s")
     for path, source in sources.items():
         tried = list(records.tried(path, source))

@@ -94,7 +94,8 @@ def _told(reading: int, status: int) -> tuple[str, str]:
         answer = ""
     os.close(reading)
     if os.WIFSIGNALED(status):
-        return "hung" if os.WTERMSIG(status) == signal.SIGALRM else "killed", f"signal {os.WTERMSIG(status)}"
+        ended = os.WTERMSIG(status)
+        return "hung" if ended in (signal.SIGALRM, signal.SIGPROF) else "killed", f"signal {ended}"
     return ("killed", answer) if answer else ("survived", "")
 
 
@@ -126,10 +127,14 @@ def put_in(path: str, tree: object) -> None:
         function.__kwdefaults__ = new[key].__kwdefaults__
     for key, old in list(module.__dict__.items()):
         value = changed.__dict__.get(key)
-        if callable(getattr(old, "cache_clear", None)):
+        if isinstance(old, type) and old.__module__ == name:
+            for attribute, number in list(old.__dict__.items()):
+                if isinstance(number, bool | int | float) and not attribute.startswith("__"):
+                    setattr(old, attribute, value.__dict__[attribute])
+        elif callable(getattr(old, "cache_clear", None)):
             old.cache_clear()
         elif isinstance(old, bool | int | float | tuple | dict) and not key.startswith("__") and value != old:
-            for other in [m for n, m in sys.modules.items() if n.partition(".")[0] == "bures"]:
+            for other in [module, *(m for n, m in sys.modules.items() if n.partition(".")[0] == "bures")]:
                 if other.__dict__.get(key) is old:
                     setattr(other, key, value)
 

@@ -48,14 +48,19 @@ class LineMap:
         """Tests that run the statement, one for each way through its function first, then the next of each way.
 
         A test of what is refused goes another way than the many that pass. In between come those that run the fewest
-        lines in all, each set of lines once: they look at this function, and not at much else. A default or a constant
-        runs on import; then it is all tests of the function, or of the module.
+        lines in all, each set of lines once: they look at this function, and not at much else. Of what runs on import
+        no test passes over the line: for a default it is the tests of the function then, for a constant, or a function
+        that makes one, those that pass over a line that reads it, and where there are none, all of the module.
         """
         lines = self.tests[path]
-        first, last = scope(source, fault)
-        here = {test for line in range(fault.line, fault.last_line + 1) for test in lines.get(line, ())}
+        whole = range(1, source.count("\n") + 2)
+        inner, its_lines = scope(source, fault), range(fault.line, fault.last_line + 1)
+        here = {test for line in its_lines for test in lines.get(line, ())}
+        if not here and not (inner and any(lines.get(line) for line in inner)):
+            inner, its_lines = None, reading(source, fault.line, set(lines))
+            here = {test for line in its_lines for test in lines.get(line, ())}
         way: dict[str, list[int]] = defaultdict(list)
-        for line in range(first, last + 1):
+        for line in inner or whole:
             for test in lines.get(line, ()):
                 way[test].append(line)
         queues: dict[tuple, list[tuple]] = defaultdict(list)
@@ -139,10 +144,45 @@ def watch(item: pytest.Item, following: pytest.Item | None, watched: dict[str, s
     }
 
 
-def scope(source: str, fault: Fault) -> tuple[int, int]:
-    """First and last line of the innermost function with the fault, or of the module."""
-    best = (1, source.count("\n") + 1)
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef) and node.lineno <= fault.line <= (node.end_lineno or 0):
-            best = max(best, (node.lineno, node.end_lineno or 0))
-    return best
+def scope(source: str, fault: Fault) -> range | None:
+    """Lines of the innermost function with the fault; None outside functions."""
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    found = [span for span in map(span_of, functions) if fault.line in span]
+    return max(found, key=lambda span: span.start, default=None)
+
+
+def reading(source: str, line: int, run: set[int]) -> set[int]:
+    """Lines that read what a line makes when its module is imported, at any remove.
+
+    What it makes are the names its statement gives a value, and those that are made from them: by a statement that
+    reads one, or by a function that does and that no test runs, for ``run`` are the lines that tests run.
+    """
+    body = ast.parse(source).body
+    on_import = [
+        statement
+        for statement in body
+        if not (isinstance(statement, ast.FunctionDef | ast.ClassDef) and run.intersection(span_of(statement)))
+    ]
+    made: set[str] = set()
+    new = {name for statement in body if line in span_of(statement) for name in makes(statement)}
+    while new - made:
+        made |= new
+        new = {name for statement in on_import if reads(statement, made) for name in makes(statement)}
+    return {number for statement in body if statement not in on_import for number in reads(statement, made)}
+
+
+def span_of(node: ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or 0) + 1)
+
+
+def makes(statement: ast.stmt) -> set[str]:
+    """Names that a statement at the top of a module gives a value."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return {statement.name}
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def reads(statement: ast.stmt, names: set[str]) -> set[int]:
+    """Lines of a statement that read one of these names."""
+    found = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    return {node.lineno for node in found if node.id in names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -96,15 +97,31 @@ def explained(survivors: Iterable[dict]) -> list[dict]:
     return [survivor | {"why": known.get(tuple(survivor[key] for key in KEY))} for survivor in survivors]
 
 
-def publish(records: Records, sources: dict[str, str], tests: list[str]) -> None:
-    """Bring the figures of files of which every fault was tried up to date; of the others keep those there are."""
+def drawn(source: str, sample: int | None) -> list[int]:
+    """Numbers of the faults of a file that are to be tried: all, or so many at random, each time the same."""
+    number = len(faults(source))
+    if sample is None or sample >= number:
+        return list(range(number))
+    return sorted(random.Random(digest(source)).sample(range(number), sample))
+
+
+def publish(records: Records, sources: dict[str, str], tests: list[str], sample: int | None = None) -> None:
+    """Bring the figures of files up to date of which every fault was tried; of the others keep those there are.
+
+    Where a sample was asked for, a file of which all of the sample was tried has the figures of the sample, and tells
+    under "of" how many faults there are.
+    """
     kept = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.is_file() else {"files": {}, "survivors": []}
     files, survivors = {}, []
     for path, source in sources.items():
-        tried = list(records.tried(path, source))
+        tried, asked = list(records.tried(path, source)), len(faults(source))
+        if len(tried) < asked:
+            asked = len(drawn(source, sample))
+            tried = [record for record in tried if record["number"] in drawn(source, sample)]
         left = [record for record in tried if record["fate"] in SURVIVES]
-        if len(tried) == len(faults(source)):
+        if len(tried) == asked:
             files[path] = {"faults": len(tried), "noticed": len(tried) - len(left), "source": digest(source)}
+            files[path] |= {"of": len(faults(source))} if asked < len(faults(source)) else {}
             survivors += [{key: record[key] for key in ("file", "line", *KEY, "fate")} for record in left]
         elif path in kept["files"]:
             files[path] = kept["files"][path]

@@ -46,7 +46,13 @@ def coverage(told: dict) -> str:
 def mutation(told: dict) -> str:
     counts = {path.removeprefix("src/bures/"): c for path, c in told["files"].items()} | {"**total**": told["total"]}
     rows = [
-        (name, c["faults"], shares(c["noticed"], c["faults"]), c["faults"] - c["noticed"], c["explained"])
+        (
+            name,
+            f"{c['faults']} of {c['of']}, drawn at random" if "of" in c else c["faults"],
+            shares(c["noticed"], c["faults"]),
+            c["faults"] - c["noticed"],
+            c["explained"],
+        )
         for name, c in counts.items()
         if c
     ]

@@ -16,6 +16,7 @@ from page_tables import check_only, fill_tables, update  # noqa: E402
 
 RESULTS = ROOT / "results" / "nightly"
 PAGE = ROOT / "docs" / "robustness.md"
+SOAKS = "soak", "soak_calls"
 
 
 def manifests(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
@@ -60,16 +61,18 @@ def disks_table(found: dict[str, dict[str, Any]]) -> str:
 
 
 def soak_table(found: dict[str, dict[str, Any]]) -> str:
-    """Memory and open files from after the first tenth to the end."""
-    rows = []
-    for name, part in parts(found["soak"]).items():
+    """Memory and open files from the beginning to the end, of calls and of training; each of its latest run."""
+    rows, runs = [], [found[name] for name in SOAKS if name in found]
+    latest = {name: manifest for manifest in runs for name in parts(manifest)}
+    for name, manifest in latest.items():
+        part = manifest[name]
         count = next(f"{part[key]:,} {key}" for key in ("calls", "steps", "runs") if key in part)
         if part.get("asked", 0) > part.get("calls", 0):
             count += f" of {part['asked']:,}"
         memory = " → ".join(f"{value:.1f}" for value in part["memory_mib"])
         handles = " → ".join(map(str, part["handles"]))
         minutes = f"{part['seconds'] / 60:.1f}"
-        rows.append([name, count, minutes, memory, handles, findings(found["soak"], name)])
+        rows.append([name, count, minutes, memory, handles, findings(manifest, name)])
     return table(["work", "how much", "minutes", "memory (MiB)", "open files", "findings"], rows, "lrrrrr")
 
 
@@ -127,7 +130,7 @@ def filled(text: str, found: dict[str, dict[str, Any]]) -> str:
     """The page with its tables brought up to date."""
 
     def make(name: str) -> str:
-        needed = {"sections": set(found), "inputs": {"api_fuzz", "file_fuzz"}}.get(name, {name})
+        needed = {"sections": set(found), "inputs": {"api_fuzz", "file_fuzz"}, "soak": set(SOAKS)}.get(name, {name})
         return TABLES[name](found) if needed & set(found) else "Not run yet."
 
     return fill_tables(text, {name: partial(make, name) for name in TABLES})

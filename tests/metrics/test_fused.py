@@ -9,7 +9,7 @@ from torch.nn.functional import one_hot
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import bures
-from bures.metrics import _problem
+from bures.metrics import _fused, _problem
 from bures.metrics._fused import can_fuse
 
 TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-9}
@@ -30,6 +30,81 @@ def general(function, monkeypatch):
         patched.setattr(_problem, "can_fuse", lambda *_: False)
         patched.setattr("bures.losses.small_batch_ckb", lambda *_: None)
         return function()
+
+
+def test_calls_that_a_pass_is_written_for(monkeypatch):
+    x = torch.zeros(2, 2)
+    for kernel, bandwidth, expected in (
+        ("gaussian", "shared", True),
+        ("gaussian", "per-block", True),
+        ("gaussian", 2.0, True),
+        ("gaussian", "median", False),
+        ("laplacian", "shared", False),
+        (lambda a, b: a @ b.T, "shared", False),
+    ):
+        assert can_fuse(x, kernel, bandwidth) is expected, (kernel, bandwidth)
+    assert can_fuse(x.double(), "gaussian", "shared", "svd")
+    assert not can_fuse(x.to("meta"), "gaussian", "shared")
+    for name, value in (("checks_values", False), ("is_transformed", True)):
+        with monkeypatch.context() as patched:
+            patched.setattr(_fused, name, lambda value=value: value)
+            assert not can_fuse(x, "gaussian", "shared")
+
+
+@pytest.mark.parametrize("n", [5, 191, 192, 401])
+def test_squared_distances_are_those_of_all_pairs_in_parts_as_well(n):
+    """From twice 96 samples on the blocks beside the diagonal are computed once, in parts again if these are large."""
+    x, y = (torch.randn(k, 3, generator=torch.Generator().manual_seed(k), dtype=torch.float64) for k in (n, 7))
+    own = _fused._own_squared_distances(x, x.square().sum(dim=1))
+    torch.testing.assert_close(own, (x[:, None] - x).square().sum(dim=2))
+    assert not own.diagonal().any()
+    between = _fused._squared_distances(x, x.square().sum(dim=1), y, y.square().sum(dim=1))
+    torch.testing.assert_close(between, (x[:, None] - y).square().sum(dim=2))
+
+
+def test_distances_that_are_noise_beside_the_largest_are_left_to_the_general_path(monkeypatch):
+    """Two samples far out on either side of the others, whose own distances products in float32 cannot tell."""
+    found, passed = [], _fused._block_by_block
+    monkeypatch.setattr(_fused, "_block_by_block", lambda *a, **k: found.append(passed(*a, **k)) or found[-1])
+    for reach in (1.0, 1e6):
+        z_s, y_s, z_t, p_t = (part.detach() for part in batch(dtype=torch.float32))
+        z_t[0], z_t[1] = reach, -reach
+        bures.ckb(z_s, y_s, z_t, p_t, bandwidth="per-block")
+    near, far = found
+    assert near is not None
+    assert far is None
+
+
+class OnDevice:
+    """What `can_fuse` looks at in a tensor on a GPU."""
+
+    is_cuda = True
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+
+
+def test_calls_that_the_pass_of_a_gpu_is_written_for(monkeypatch):
+    single, double = OnDevice(torch.float32), OnDevice(torch.float64)
+    assert can_fuse(single, "gaussian", "shared")
+    assert can_fuse(single, "gaussian", "shared", "polar")
+    assert not can_fuse(single, "gaussian", "shared", "svd")
+    assert not can_fuse(double, "gaussian", "shared")
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert not can_fuse(single, "gaussian", "shared")
+
+
+def test_the_pass_is_taken_and_its_gradient_only_where_it_is_wanted(monkeypatch):
+    z_s, y_s, z_t, p_t = batch()
+    found, passed = [], _fused._block_by_block
+    monkeypatch.setattr(_fused, "_block_by_block", lambda *a, **k: found.append(passed(*a, **k)) or found[-1])
+    one, other, neither = z_s.detach(), z_t.detach(), (z_s.detach(), z_t.detach())
+    values = [bures.ckb(a, y_s, b, p_t) for a, b in ((z_s, other), (one, z_t), neither)]
+    with torch.no_grad():
+        values.append(bures.ckb(z_s, y_s, z_t, p_t))
+    assert [gradient is not None for _, gradient in found] == [True, True, False, False]
+    assert [value.requires_grad for value in values] == [True, True, False, False]
+    assert [float(value.detach()) for value in values] == pytest.approx([float(values[0].detach())] * 4, rel=1e-9)
 
 
 def value_and_gradients(loss, z_s, z_t):

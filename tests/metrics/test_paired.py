@@ -128,3 +128,14 @@ def test_features_that_are_not_finite_are_named():
     z_t[3, 2] = torch.nan
     with pytest.raises(ValueError, match=r"z_t contains NaN or infinity in 1 of 20 rows \(first: row 3\)"):
         bures.CKBLoss()(z_s, y_s, z_t, p_t)
+
+
+def test_distances_that_are_noise_beside_the_largest_are_left_to_the_general_path():
+    """Two samples far out on either side of the others, whose own distances products in float32 cannot tell."""
+    factors = (torch.eye(8, dtype=torch.float64),) * 2
+    z_s, _, z_t, _ = batch(8)
+    for reach, expected in ((1.0, True), (1e6, False)):
+        far = z_t.clone()
+        far[0], far[1] = reach, -reach
+        found = _small_batch.paired_distance(z_s, far, factors, "per-block", "auto", None)
+        assert (found is not None) is expected

@@ -36,7 +36,7 @@ def test_sections_are_the_files_that_can_be_run(tmp_path):
     (tmp_path / "helper.py").write_text("class A:\n    def run(self):\n        pass\n")
     (tmp_path / "_two.py").write_text("import one\n")
     assert nightly.sections(tmp_path) == ["one"]
-    assert {"disks", "kills", "reproducibility", "soak"} <= set(nightly.sections())
+    assert {"disks", "kills", "reproducibility", "soak", "soak_calls"} <= set(nightly.sections())
 
 
 GOOD = "def run(quick, seed):\n    return {'cases': seed, 'failures': []}\n"
@@ -94,7 +94,7 @@ def test_the_page_is_that_of_the_results():
 def test_what_was_run_in_full_is_what_is_published():
     found = page_tool.manifests()
     assert set(found) <= set(nightly.sections())
-    for name in ("disks", "kills", "reproducibility", "soak"):
+    for name in ("disks", "kills", "reproducibility", "soak", "soak_calls"):
         manifest = found[name]
         assert manifest["quick"] is False, name
         assert manifest["command"].endswith(f"python tools/nightly.py {name} --seed {manifest['seed']}")
@@ -105,3 +105,28 @@ def test_findings_are_counted_where_they_belong():
     manifest = {"kills": {"failures": ["sweep: a", "sweep: b"], "sweep": {"kills": 2}, "training": {"kills": 2}}}
     rows = page_tool.kills_table(manifest).splitlines()[2:]
     assert rows == ["| sweep | 2 |  | 2 |", "| training | 2 |  | 0 |"]
+
+
+def test_calls_that_were_run_apart_stand_in_the_place_of_earlier_ones():
+    def part(**figures):
+        return figures | {"seconds": 60.0, "memory_mib": [1.0, 1.0], "handles": [4, 4]}
+
+    both = {"failures": ["calls of ckb: old"], "calls of ckb": part(calls=7, asked=9), "short runs": part(runs=2)}
+    found = {"soak": both, "soak_calls": {"failures": [], "calls of ckb": part(calls=9, asked=9)}}
+    rows = page_tool.soak_table(found).splitlines()[2:]
+    assert rows == [
+        "| calls of ckb | 9 calls | 1.0 | 1.0 → 1.0 | 4 → 4 | 0 |",
+        "| short runs | 2 runs | 1.0 | 1.0 → 1.0 | 4 → 4 | 0 |",
+    ]
+    assert page_tool.soak_table({"soak": both}).splitlines()[2].startswith("| calls of ckb | 7 calls of 9 |")
+
+
+def test_growth_is_noticed_and_a_file_that_is_open_for_a_moment_is_not():
+    gauge = nightly.load("_gauge").Gauge()
+    gauge.seconds, gauge.memory, gauge.handles = 1.0, [100.0] * 30, [6, *[5] * 28, 6]
+    assert gauge.faults(allowed=1.0) == []
+    gauge.memory = [50.0, 60.0, 70.0, *(100 + 0.1 * n for n in range(27))]
+    gauge.handles = [5 + n // 10 for n in range(30)]
+    memory, files = gauge.faults(allowed=1.0)
+    assert memory.startswith("memory grew by 2.2")
+    assert files == "open files grew from 5 to 7"

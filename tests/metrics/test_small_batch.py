@@ -1,0 +1,177 @@
+"""Which batches the pass of small batches takes, and its label factors against the formulas they stand for."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import one_hot
+
+from bures.metrics import _small_batch
+from bures.metrics._small_batch import is_ordinary, small_batch_ckb
+
+OPTIONS = {
+    "kernel": "gaussian",
+    "label_kernel": "gaussian",
+    "label_bandwidth": "mean",
+    "bandwidth": "shared",
+    "prior": None,
+    "eps": 1e-2,
+    "method": "auto",
+}
+
+
+def batch(n=8, d=3, dtype=torch.float32, classes=3):
+    generator = torch.Generator().manual_seed(0)
+    z_s, z_t = (torch.randn(n, d, generator=generator, dtype=dtype) for _ in range(2))
+    return [z_s, torch.arange(n) % classes, z_t + 1, torch.randn(n, classes, generator=generator).softmax(1)]
+
+
+def taken(z_s, y_s, z_t, p_t):
+    return small_batch_ckb(z_s, y_s, z_t, p_t, OPTIONS, lambda *_: pytest.fail("the general path")) is not None
+
+
+def test_batches_that_the_pass_is_written_for():
+    z_s, y_s, z_t, p_t = batch()
+    assert taken(z_s, y_s, z_t, p_t)
+    assert taken(z_s[:1], y_s[:1], z_t[:1], p_t[:1])
+    assert taken(*batch(160))
+    assert taken(*batch(dtype=torch.float64))
+    assert taken(z_s, one_hot(y_s).float(), z_t, p_t)
+    assert taken(z_s, y_s, z_t, p_t.double())
+    assert taken(z_s, y_s + 2, z_t, one_hot(y_s + 4, 9).float())  # more classes than samples
+
+
+def test_batches_that_are_left_to_the_general_path():
+    z_s, y_s, z_t, p_t = batch()
+    rows = one_hot(y_s).float()
+    others = {
+        "empty": (z_s[:0], y_s[:0], z_t[:0], p_t[:0]),
+        "large": batch(161),
+        "vectors": (z_s[:, 0], y_s, z_t[:, 0], p_t),
+        "other number of samples": (z_s, y_s, z_t[:5], p_t[:5]),
+        "other dtypes": (z_s, y_s, z_t.double(), p_t),
+        "half": (z_s.half(), y_s, z_t.half(), p_t),
+        "classes of the target": (z_s, y_s, z_t, y_s),
+        "fewer probabilities": (z_s, y_s, z_t, p_t[:5]),
+        "fewer labels": (z_s, y_s[:5], z_t, p_t),
+        "fewer labels and probabilities": (z_s, y_s[:5], z_t, p_t[:5]),
+        "integers for probabilities": (z_s, y_s, z_t, rows.long()),
+        "integers for rows": (z_s, rows.long(), z_t, p_t),
+        "a class too many": (z_s, y_s + 1, z_t, p_t),
+        "a negative class": (z_s, y_s - 1, z_t, p_t),
+        "other integers": (z_s, y_s.int(), z_t, p_t),
+        "other classes": (z_s, one_hot(y_s, 4).float(), z_t, p_t),
+        "not on the simplex": (z_s, y_s, z_t, p_t + 1e-3),
+        "rows not on the simplex": (z_s, 0.999 * rows, z_t, p_t),
+        "one row of little sum": (z_s, y_s, z_t, torch.cat([0.999 * p_t[:1], p_t[1:]])),
+        "one row of large sum": (z_s, y_s, z_t, torch.cat([1.001 * p_t[:1], p_t[1:]])),
+        "negative": (
+            z_s,
+            y_s,
+            z_t,
+            torch.cat([p_t[:, :1] + p_t[:, 1:2] + 1e-3, -1e-3 + 0 * p_t[:, :1], p_t[:, 2:]], 1),
+        ),
+        "labels elsewhere": (z_s, y_s.to("meta"), z_t, p_t),
+        "not finite": (z_s / 0, y_s, z_t, p_t),
+        "not a probability": (z_s, y_s, z_t, p_t * torch.nan),
+    }
+    for name, given in others.items():
+        assert not taken(*given), name
+
+
+def test_nothing_is_taken_where_values_must_not_be_looked_at(monkeypatch):
+    for name, value in (("checks_values", False), ("is_transformed", True)):
+        with monkeypatch.context() as patched:
+            patched.setattr(_small_batch, name, lambda value=value: value)
+            assert not taken(*batch())
+
+
+def test_a_gradient_is_computed_where_one_is_wanted(monkeypatch):
+    z_s, y_s, z_t, p_t = batch()
+    distance, asked = _small_batch.paired_distance, []
+
+    def note(*arguments):
+        asked.append(arguments[-1] is not None)
+        return distance(*arguments)
+
+    monkeypatch.setattr(_small_batch, "paired_distance", note)
+    leaf, other = z_s.clone().requires_grad_(), z_t.clone().requires_grad_()
+    results = [taken_value(leaf, y_s, z_t, p_t), taken_value(z_s, y_s, other, p_t), taken_value(z_s, y_s, z_t, p_t)]
+    with torch.no_grad():
+        results.append(taken_value(leaf, y_s, other, p_t))
+    assert asked == [result.requires_grad for result in results] == [True, True, False, False]
+    values = [float(result.detach()) for result in results]
+    assert values == pytest.approx([values[0]] * 4, rel=1e-5)
+
+
+def taken_value(*given):
+    return small_batch_ckb(*given, OPTIONS, lambda *_: pytest.fail("the general path"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kernel": "linear"},
+        {"label_kernel": "linear"},
+        {"label_bandwidth": 1.0},
+        {"bandwidth": "median"},
+        {"prior": "uniform"},
+        {"eps": "auto"},
+    ],
+    ids=str,
+)
+def test_options_that_the_pass_is_written_for(change):
+    assert is_ordinary(OPTIONS)
+    assert is_ordinary(OPTIONS | {"bandwidth": "per-block"})
+    assert is_ordinary(OPTIONS | {"bandwidth": 2.0})
+    assert not is_ordinary(OPTIONS | change)
+
+
+def by_definition(rows, eps, narrowest=1e-300):
+    """D H C C^T H D with C C^T = eps n (H K H + eps n I)^-1 and D = n^-1/2 I, for a Gaussian kernel of mean width."""
+    n = len(rows)
+    squares = ((rows[:, None] - rows) ** 2).sum(-1)
+    centring = np.eye(n) - 1 / n
+    kernel = np.exp(-squares / max(squares.mean(), narrowest))
+    inverse = np.linalg.inv(centring @ kernel @ centring + eps * n * np.eye(n))
+    return eps * centring @ inverse @ centring
+
+
+@pytest.mark.parametrize("eps", [1e-3, 0.5])
+def test_label_factors_are_those_of_the_formula(eps):
+    labels = {
+        "balanced": (torch.arange(9) % 3, 3),
+        "unbalanced": (torch.tensor([0, 0, 0, 0, 1, 2, 2]), 3),
+        "a class without samples": (torch.tensor([0, 0, 3, 3, 1]), 4),
+        "one class": (torch.tensor([1, 1, 1, 1]), 2),
+        "one each": (torch.arange(6), 6),
+        "more classes than samples": (torch.tensor([0, 4, 4]), 7),
+    }
+    for name, (y, classes) in labels.items():
+        rows = one_hot(y, classes).double()
+        expected = by_definition(rows.numpy(), eps)
+        for factor in (
+            _small_batch._factor_of_source(y, classes, eps),
+            _small_batch._factor_of_source(rows, classes, eps),
+            _small_batch._factor_of_rows(rows, eps),
+        ):
+            found = (factor.T @ factor).numpy()
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_factors_of_probabilities_are_those_of_the_formula_and_leave_them_as_they_are():
+    rows = torch.rand(11, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows = rows / rows.sum(dim=1, keepdim=True)
+    given = rows.clone()
+    factor = _small_batch._factor_of_rows(given, 1e-2)
+    assert torch.equal(given, rows)
+    np.testing.assert_allclose((factor.T @ factor).numpy(), by_definition(rows.numpy(), 1e-2), rtol=1e-9, atol=1e-12)
+
+
+def test_the_width_of_rows_that_differ_by_rounding_is_that_of_the_rounding():
+    """One entry is off by a float32: the mean of squared differences would be a width for which it stands apart."""
+    rows = torch.full((6, 4), 0.25)
+    rows[0, 0] += 2.0**-25
+    factor = _small_batch._factor_of_rows(rows, 1e-2)
+    noise = 2 * torch.finfo(torch.float32).eps * float(rows.max())
+    expected = by_definition(rows.double().numpy(), 1e-2, narrowest=noise**2)
+    np.testing.assert_allclose((factor.T @ factor).numpy(), expected, rtol=1e-6, atol=1e-9)
