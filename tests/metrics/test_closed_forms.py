@@ -10,6 +10,7 @@ import bures
 from bures.data import GaussianClasses
 from bures.factors import UnconditionalFactor, bind_label_kernel
 from bures.labels import read_labels
+from bures.metrics._problem import cross_matrix
 
 TOLERANCE = 1e-9
 EPS = [1e-4, 1e-2, 1.0, 10.0]
@@ -267,3 +268,28 @@ def test_any_factor_of_b_gives_the_same_distance(draw_problem, kind, factorise):
     cross = factorise(b_t, rng).T @ left_t @ k_ts @ left_s.T @ factorise(b_s, rng)
     value = bures.ckb(*p.data, conditioning=p.conditioning, bandwidth=2.0, label_bandwidth=bandwidth, eps=eps)
     assert_same(value, scale - 2 * reference.nuclear_norm(cross), scale)
+
+
+def test_functions_on_labels_get_what_was_given():
+    """A kernel that a caller of NumPy writes need not know of torch, and the other way round."""
+    given = []
+
+    def kernel(x, y):
+        given.append((type(x), type(y)))
+        return x @ y.T
+
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(6, 2)), rng.normal(size=(6, 1)), rng.normal(size=(5, 2)), rng.normal(size=(5, 1))
+    bures.ckb(*data, conditioning="continuous", label_kernel=kernel)
+    assert set(given) == {(np.ndarray, np.ndarray)}
+    given.clear()
+    bures.ckb(*map(torch.from_numpy, data), conditioning="continuous", label_kernel=kernel)
+    assert set(given) == {(torch.Tensor, torch.Tensor)}
+
+
+def test_the_matrix_under_the_nuclear_norm_has_target_rows_and_source_columns():
+    block = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    factors = [UnconditionalFactor(torch.full((n,), 1 / n, dtype=torch.float64)) for n in (3, 4)]
+    centring = [torch.eye(n, dtype=torch.float64) - 1 / n for n in (3, 4)]
+    expected = centring[1] @ block @ centring[0] / 12**0.5
+    torch.testing.assert_close(cross_matrix(block, *factors), expected, rtol=1e-12, atol=1e-14)
