@@ -44,8 +44,8 @@ from bures.files import write_json
 from bures.networks import Network
 from bures.provenance import hardware, versions
 from bures.training import AUGMENTATIONS, AdaptationModule, PairData, Recipe, assemble
-from bures.training._adapt import _quiet
 from bures.training._inputs import Inputs
+from bures.training._quiet import quiet
 
 CONTESTANTS = ("ckb", "without", "plain")
 METHODS = {"ckb": "ckb", "without": "entropy"}
@@ -137,7 +137,7 @@ def library_loop(setting: Setting, method: str) -> float:
     network, inputs = setting.build(recipe)
     module = AdaptationModule(network, recipe.build_method(), inputs, recipe, data.steps_per_epoch, recipe.epoch)
     timed = _Timed(setting, data)
-    with _quiet():
+    with quiet():
         trainer = L.Trainer(
             accelerator="gpu" if setting.device.type == "cuda" else "cpu", devices=1, max_epochs=1,
             precision=recipe.precision, callbacks=[timed], logger=False, use_distributed_sampler=False,

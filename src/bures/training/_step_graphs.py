@@ -82,7 +82,7 @@ class StepGraphs:
         self._forget_gradients()  # a backward pass into no gradient writes it, one into a gradient would add to it
         try:
             self._graphs[key] = _StepGraph(self, step, weights)
-        except RuntimeError as error:
+        except (RuntimeError, AttributeError) as error:  # the latter: a torch that knows no generators in graphs
             self.capture = False
             reason = str(error).strip().splitlines()[0]
             warnings.warn(f"training steps run without CUDA graphs, their capture failed: {reason}", stacklevel=3)
@@ -104,7 +104,8 @@ class _StepGraph:
         self.parameters = owner.parameters
         self.inputs = [part.clone() for part in (step.x_s, step.y_s, step.x_t)]
         dtype = next((p.dtype for p in self.parameters), torch.float32)
-        self.weights = torch.tensor(list(weights.values()), dtype=dtype, device=step.x_s.device)
+        self.known = tuple(weights.values())
+        self.weights = torch.tensor(self.known, dtype=dtype, device=step.x_s.device)
         named = dict(zip(weights, self.weights.unbind(), strict=True))
         self.graph = torch.cuda.CUDAGraph()
         for generator in owner.generators:
@@ -119,8 +120,9 @@ class _StepGraph:
     def replay(self, step: Step, weights: Mapping[str, float]) -> Outcome:
         for static, given in zip(self.inputs, (step.x_s, step.y_s, step.x_t), strict=True):
             static.copy_(given)
-        if weights:
-            self.weights.copy_(torch.tensor(list(weights.values()), dtype=self.weights.dtype))
+        if (values := tuple(weights.values())) != self.known:  # a copy from the host waits for the device
+            self.known = values
+            self.weights.copy_(torch.tensor(values, dtype=self.weights.dtype))
         self.graph.replay()
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = gradient
