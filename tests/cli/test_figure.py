@@ -47,6 +47,16 @@ def test_figures_of_a_ledger_are_written_in_all_formats(name, tmp_path, monkeypa
     assert done.stderr.count("Written: ") == 3
 
 
+def test_an_output_with_a_suffix_is_one_file(tmp_path):
+    arguments = ("network", "--network", "lenet")
+    assert invoke(*arguments, "-o", tmp_path / "drawn.v2.PNG").stderr.count("Written: ") == 1
+    assert (
+        invoke(*arguments, "-o", tmp_path / "named.svg", "--format", "svg").exit_code == 0
+    )  # what is asked for counts
+    assert invoke(*arguments, "-o", tmp_path / "run.v3", "--format", "svg").exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["drawn.v2.png", "named.svg.svg", "run.v3.svg"]
+
+
 def test_the_ledgers_of_all_grids_are_read_together(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match="results holds no ledger of a grid; make one with: bures bench digits"):

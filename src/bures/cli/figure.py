@@ -49,11 +49,17 @@ def figure(
     ] = None,
     style: Annotated[str, typer.Option(help="light, dark or print.", rich_help_panel=HOW)] = "light",
     formats: Annotated[
-        str, typer.Option("--format", help="svg, pdf, png, by commas.", rich_help_panel=HOW)
-    ] = "svg,pdf,png",
+        str | None,
+        typer.Option("--format", help="svg, pdf, png, by commas (default: all of them).", rich_help_panel=HOW),
+    ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The files without their suffix (default: NAME).", rich_help_panel=HOW),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The files without their suffix (default: NAME), or one file with it.",
+            rich_help_panel=HOW,
+        ),
     ] = None,
 ) -> None:
     """Draw a figure as vector and PNG files, from ledgers, manifests and run folders, or computed."""
@@ -65,14 +71,16 @@ def figure(
         return
     info = figure_info(name)
     style_named(style)
-    kinds = [part.strip() for part in formats.split(",") if part.strip()]
+    stem = output if output is not None else Path(name)
+    if formats is None and stem.suffix[1:].lower() in FORMATS:  # one file, which is named as a whole
+        stem, formats = stem.with_suffix(""), stem.suffix[1:].lower()
+    kinds = [part.strip() for part in (",".join(FORMATS) if formats is None else formats).split(",") if part.strip()]
     if not kinds or set(kinds) - set(FORMATS):
         raise ValueError(
             f"--format {formats!r} is unknown; accepted are {', '.join(FORMATS)}, with commas between them"
         )
     if inputs and not info.reads:
         raise ValueError(f"the figure {name!r} is computed and reads nothing, but {inputs[0]} is given")
-    stem = output if output is not None else Path(name)
     for kind in kinds:
         check_output(f"{stem}.{kind}")  # before the work, not after it
     given: dict[str, Any] = {
