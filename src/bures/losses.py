@@ -46,6 +46,11 @@ class _Loss(nn.Module):
         super().__init__()
         self.options = options
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph can replay the loss in float32."""
+        return not any(_looks_at_values(rule) for rule in self.options.values())
+
     def extra_repr(self) -> str:
         """The options, for ``repr``."""
         return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
@@ -310,11 +315,6 @@ class KernelBuresLoss(_Loss):
         check_bandwidth(bandwidth)
         super().__init__(kernel=kernel, bandwidth=bandwidth)
 
-    @property
-    def capturable(self) -> bool:
-        """As in `CKBLoss`."""
-        return not any(_looks_at_values(rule) for rule in self.options.values())
-
     def forward(self, z_s: Tensor, z_t: Tensor) -> Tensor:
         """Squared kernel Bures distance of a source and a target batch."""
         loss: Tensor = kernel_bures(z_s, z_t, **self.options)
@@ -340,6 +340,11 @@ class BuresLoss(_Loss):
     >>> bures.BuresLoss()(z, 3 * z)
     tensor(4.)
     """
+
+    @property
+    def capturable(self) -> bool:
+        """Never: it decomposes covariances."""
+        return False
 
     def forward(self, z_s: Tensor, z_t: Tensor) -> Tensor:
         """Squared Bures distance of a source and a target batch."""
@@ -386,11 +391,6 @@ class MMDLoss(_Loss):
         check_kernel(kernel)
         check_bandwidth(bandwidth, rules=ONE_RKHS_RULES)
         super().__init__(unbiased=unbiased, kernel=kernel, bandwidth=bandwidth)
-
-    @property
-    def capturable(self) -> bool:
-        """As in `CKBLoss`."""
-        return not any(_looks_at_values(rule) for rule in self.options.values())
 
     def forward(self, *tensors: Tensor) -> Tensor:
         """Squared MMD of two batches, or of the labels of a source and a target batch."""

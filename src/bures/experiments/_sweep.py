@@ -263,7 +263,7 @@ def _attempt(cell: RunnableCell, data_root: str | Path | None, accelerator: str,
     except Exception:  # whatever it is, the other cells go on
         return cell.key, None, traceback.format_exc(), None
     finally:
-        # An optimiser with a schedule refers to itself: weights of finished runs wait for a collection, which is rare.
+        # A trainer refers to itself: the weights of finished runs wait for a collection, which is rare.
         gc.collect()
         if own_process:
             _freeze()

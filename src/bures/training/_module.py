@@ -23,7 +23,7 @@ from bures.training._passes import Passes
 from bures.training._plan import derive_seed
 from bures.training._queue import FeatureQueue
 from bures.training._recipe import Recipe
-from bures.training._record import StepRecord
+from bures.training._record import StepRecord, stacked
 from bures.training._step_graphs import Outcome, StepGraphs
 
 __all__ = ["AdaptationModule"]
@@ -157,10 +157,8 @@ class AdaptationModule(L.LightningModule):
         loss: Tensor = cross_entropy + objective.total
         with torch.no_grad():
             right = (batch.logits_s.argmax(dim=1) == batch.y_s).float().mean()
-            losses = {"loss": loss, "cross_entropy": cross_entropy, **objective.values}
-            named = {**losses, "source_accuracy": right}
-            values = torch.stack([value.detach() for value in named.values()])
-        return Outcome(loss, tuple(named), len(losses), values)
+        losses = {"loss": loss, "cross_entropy": cross_entropy, **objective.values}
+        return Outcome(loss, *stacked(losses, {"source_accuracy": right}))
 
     def _update(self) -> None:
         """What the trainer does with gradients, without its hooks."""

@@ -74,14 +74,10 @@ def predict_samples(
         In the order of the samples.
     """
     parts: list[tuple[Tensor, Tensor]] = []
-    done = 0
     with evaluation_mode(network):
-        for x in batches(samples, _device(network), batch_size, n_workers):
-            z, logits = network(inputs.evaluation(x).to(_dtype(network)))
+        for x in _prepared(network, samples, inputs, batch_size, n_workers, progress):
+            z, logits = network(x)
             parts.append((z.float(), logits.float().softmax(dim=1)))
-            done += len(x)
-            if progress is not None:
-                progress(done, len(samples))
     features, probabilities = zip(*parts, strict=True)
     return Predictions(torch.cat(features).cpu(), torch.cat(probabilities).cpu())
 
@@ -102,15 +98,26 @@ def backbone_rows(
     progress: Progress | None = None,
 ) -> Tensor:
     """What the backbone makes of all samples, (n, p), on its device and in evaluation mode."""
-    parts: list[Tensor] = []
-    done = 0
     with evaluation_mode(network):
-        for x in batches(samples, _device(network), batch_size, n_workers):
-            parts.append(network.backbone(inputs.evaluation(x).to(_dtype(network))).float())
-            done += len(x)
-            if progress is not None:
-                progress(done, len(samples))
-    return torch.cat(parts)
+        stream = _prepared(network, samples, inputs, batch_size, n_workers, progress)
+        return torch.cat([network.backbone(x).float() for x in stream])
+
+
+def _prepared(
+    network: Network,
+    samples: Samples,
+    inputs: Inputs,
+    batch_size: int | None,
+    n_workers: int,
+    progress: Progress | None,
+) -> Iterator[Tensor]:
+    """All samples in batches as the network takes them at evaluation; progress counts those that have passed."""
+    done = 0
+    for x in batches(samples, _device(network), batch_size, n_workers):
+        yield inputs.evaluation(x).to(_dtype(network))
+        done += len(x)
+        if progress is not None:
+            progress(done, len(samples))
 
 
 def can_adapt_batchnorm(network: nn.Module) -> bool:

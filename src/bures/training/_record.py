@@ -11,7 +11,13 @@ from torch import Tensor
 
 from bures.training._errors import NonFiniteLossError
 
-__all__ = ["StepRecord"]
+__all__ = ["StepRecord", "stacked"]
+
+
+def stacked(losses: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> tuple[tuple[str, ...], int, Tensor]:
+    """Names of the values of a step, how many of them are losses, and the values: one call on the device for all."""
+    named = {**losses, **others}
+    return tuple(named), len(losses), torch.stack([value.detach() for value in named.values()])
 
 
 class StepRecord:
@@ -47,15 +53,12 @@ class StepRecord:
         weights: Mapping[str, float] | None = None,
     ) -> None:
         """Add the values of a step; ``losses`` are watched."""
-        named = {**losses, **(others or {})}
-        # One call on the device for a step; what is made of the values waits until somebody asks.
-        values = torch.stack([value.detach() for value in named.values()])
-        self.add_stacked(step, tuple(named), len(losses), values, weights)
+        self.add_stacked(step, *stacked(losses, others or {}), weights)
 
     def add_stacked(
         self, step: int, names: tuple[str, ...], watched: int, values: Tensor, weights: Mapping[str, float] | None
     ) -> None:
-        """Add the values of a step that are one tensor already; the first ``watched`` are losses."""
+        """Add the values of a step as `stacked` gives them; what is made of them waits until somebody asks."""
         self._waiting.append((step, names, watched, values))
         self.weights = dict(weights or {})
 
