@@ -139,3 +139,18 @@ def test_distances_that_are_noise_beside_the_largest_are_left_to_the_general_pat
         far[0], far[1] = reach, -reach
         found = _small_batch.paired_distance(z_s, far, factors, "per-block", "auto", None)
         assert (found is not None) is expected
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("bits", [0x7F800001, 0x7FC00000, 0x7F800000, 0x7F7FFFFF], ids=["signal", "nan", "inf", "max"])
+def test_what_memory_held_before_is_of_no_account(monkeypatch, bits):
+    z_s, _, z_t, _ = batch(8)
+    factors = (torch.eye(8, dtype=torch.float64),) * 2
+    results = []
+    for held in (0, bits):
+        old = torch.full((16, 16), held, dtype=torch.int32).view(torch.float32)
+        monkeypatch.setattr(torch.Tensor, "new_empty", lambda x, rows, columns, old=old: old[:rows, :columns].clone())
+        gradient = torch.zeros(16, 6)
+        results.append((_small_batch.paired_distance(z_s, z_t, factors, "per-block", "auto", gradient), gradient))
+    assert results[0][0] == results[1][0]
+    assert torch.equal(results[0][1], results[1][1])

@@ -2,8 +2,8 @@ r"""The pass of `bures.metrics._fused` over two small samples of equal size, in 
 
 With forty samples an operation costs more in its call than in its arithmetic, and a call of NumPy costs less than one
 of torch. So torch multiplies and decomposes here, and NumPy does what goes entry by entry, in the same memory. The
-kernel of the pooled sample is one matrix, whose block of source rows and target columns holds nothing of use until the
-gradient needs it.
+kernel of the pooled sample is one matrix, whose block of source rows and target columns is empty until the gradient
+needs it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def paired_distance(
     kernel[:, :n].addmm_(x, source.T, beta=0, alpha=-2)
     kernel[n:, n:].addmm_(target, target.T, beta=0, alpha=-2)
     pairs = kernel.numpy()
+    pairs[:n, n:] = 0  # what memory held before may be no number, of which NumPy would warn below
     norms = pairs.diagonal() / -2  # rounded as the products are, so that equal samples are at no distance
     pairs += norms
     pairs += norms[:, None]
