@@ -240,8 +240,10 @@ def test_the_optimiser_is_the_one_of_the_recipe(changes, kind, expected):
     assert optimised == {id(parameter) for parameter in network.parameters()}
 
 
-def test_a_clipped_step_has_the_length_of_the_clip(train):
+@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
+def test_a_clipped_step_has_the_length_of_the_clip(train, precision):
     one_step = {"method": "source", "head": "linear", "optimiser": "sgd", "momentum": 0.0, "lr": 1.0, "epochs": 1}
+    one_step["precision"] = precision
     moved = {}
     for clip in (None, 0.01):
         run = train(str(clip), epoch=1, gradient_clip=clip, **one_step)

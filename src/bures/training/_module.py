@@ -9,7 +9,7 @@ import lightning as L
 import torch
 import torch.nn.functional as F
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
-from torch import Tensor
+from torch import Tensor, nn
 
 from bures.arrays import at_least_float32, checks_values
 from bures.methods import Batch, Method, Objective
@@ -42,6 +42,10 @@ def _seed_generators(seed: int, device: torch.device) -> None:
         torch.cuda.default_generators[device.index or 0].manual_seed(seed)
     elif device.type == "mps":
         torch.mps.manual_seed(seed)
+
+
+def _parameters(optimiser: torch.optim.Optimizer) -> list[nn.Parameter]:
+    return [parameter for group in optimiser.param_groups for parameter in group["params"]]
 
 
 class AdaptationModule(L.LightningModule):
@@ -131,12 +135,11 @@ class AdaptationModule(L.LightningModule):
     def _gradients(self) -> StepGraphs:
         if self._graphs is None:
             (optimiser,) = self.trainer.optimizers
-            parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
             # The queue of earlier samples grows at first, and lies in other memory in every step.
             wanted = self.recipe.cuda_graphs and self.recipe.precision == "32-true" and self.device.type == "cuda"
             capture = wanted and self.queue is None and self.method.capturable
             assert self._generator is not None
-            self._graphs = StepGraphs(self._outcome, parameters, [self._generator], capture=capture)
+            self._graphs = StepGraphs(self._outcome, _parameters(optimiser), [self._generator], capture=capture)
         return self._graphs
 
     def forget_graphs(self) -> None:
@@ -160,12 +163,24 @@ class AdaptationModule(L.LightningModule):
         losses = {"loss": loss, "cross_entropy": cross_entropy, **objective.values}
         return Outcome(loss, *stacked(losses, {"source_accuracy": right}))
 
+    def clip_gradient(self, parameters: list[nn.Parameter]) -> None:
+        """Shorten the gradient of parameters to the length in the recipe, where there is one."""
+        if self.recipe.gradient_clip is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, self.recipe.gradient_clip)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip by the recipe: the trainer refuses to in mixed precision, lest fused optimisers scale gradients."""
+        self.clip_gradient(_parameters(optimizer))
+
     def _update(self) -> None:
         """What the trainer does with gradients, without its hooks."""
         (optimiser,), (schedule,) = self.trainer.optimizers, self.trainer.lr_scheduler_configs
-        if self.recipe.gradient_clip is not None:
-            parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, self.recipe.gradient_clip)
+        self.clip_gradient(_parameters(optimiser))
         optimiser.step()
         assert isinstance(schedule.scheduler, torch.optim.lr_scheduler.LambdaLR)
         schedule.scheduler.step()
@@ -239,7 +254,8 @@ class AdaptationModule(L.LightningModule):
         groups = self.network.parameter_groups(recipe.lr, recipe.backbone_factor, recipe.head_factor)
         if own := self.method.shared_parameters():
             groups.append({"params": own, "lr": recipe.lr * recipe.head_factor, "name": "method"})
-        decay, fused = recipe.weight_decay, self.device.type == "cuda"  # fused: one launch for all parameters
+        # Fused: one launch on a GPU, and one pass over the memory on a CPU.
+        decay, fused = recipe.weight_decay, self.device.type in ("cpu", "cuda")
         optimiser: torch.optim.Optimizer
         if recipe.optimiser == "sgd":
             nesterov = recipe.nesterov and recipe.momentum > 0

@@ -102,8 +102,7 @@ def _updates(module: AdaptationModule, method: OwnTraining, number: int) -> Call
             parameters += group["params"]
         optimiser.zero_grad()
         module.manual_backward(loss, inputs=parameters)
-        if module.recipe.gradient_clip is not None:
-            torch.nn.utils.clip_grad_norm_(parameters, module.recipe.gradient_clip)
+        module.clip_gradient(parameters)
         optimiser.step()
 
     return update

@@ -98,8 +98,6 @@ class Session:
             **options,
             max_epochs=self.setting.recipe.epochs - first // length,
             precision=self.setting.recipe.precision,  # type: ignore[arg-type]
-            # A method that makes its own steps clips by itself: Lightning would refuse.
-            gradient_clip_val=self.setting.recipe.gradient_clip if self.module.automatic_optimization else None,
             callbacks=callbacks,
             logger=self.keep_files
             and TensorBoardLogger(self.folder.path, name="tensorboard", version="", purge_step=first),
