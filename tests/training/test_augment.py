@@ -53,6 +53,17 @@ def test_the_generator_alone_decides(name):
         assert not torch.equal(first[0], AUGMENTATIONS[name](images[:1].expand(6, -1, -1, -1), 12, generator(5))[1])
 
 
+@pytest.mark.parametrize("name", list(AUGMENTATIONS))
+def test_a_training_in_float64_sees_the_same_images(name):
+    expected = AUGMENTATIONS[name](pictures(), 12, generator())
+    torch.set_default_dtype(torch.float64)  # as Lightning does around a step
+    try:
+        changed = AUGMENTATIONS[name](pictures(), 12, generator())
+    finally:
+        torch.set_default_dtype(torch.float32)
+    torch.testing.assert_close(changed, expected, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(("side", "size"), [(16, 12), (16, 16), (15, 12), (16, 11)])
 def test_no_augmentation_is_the_window_at_the_centre(side, size):
     images = pictures(side=side)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -73,16 +74,17 @@ class Augmentation:
 
     def _windows(self, n: int, ratio: float, device: torch.device, generator: torch.Generator) -> Tensor:
         """For each image the map (2, 3) from a place in the window to a place in the picture, both from -1 to 1."""
+        made: dict[str, Any] = {"dtype": torch.float32, "device": device}  # a training in float64 has another default
 
         def uniform(low: float, high: float) -> Tensor:
-            return low + (high - low) * torch.rand(n, generator=generator, device=device)
+            return low + (high - low) * torch.rand(n, generator=generator, **made)
 
-        width = height = torch.full((n,), ratio, device=device)
+        width = height = torch.full((n,), ratio, **made)
         if self.area is not None:
             side = uniform(*self.area).sqrt()
             stretch = uniform(-math.log(self.aspect), math.log(self.aspect)).mul(0.5).exp()
             width, height = (side * stretch).clamp(max=1), (side / stretch).clamp(max=1)
-        x = y = torch.zeros(n, device=device)
+        x = y = torch.zeros(n, **made)
         if self.shift_window or self.area is not None:
             x, y = uniform(-1, 1) * (1 - width), uniform(-1, 1) * (1 - height)
         if self.translation:
@@ -90,7 +92,7 @@ class Augmentation:
         angle = uniform(-1, 1) * math.radians(self.rotation)
         zoom = (uniform(-1, 1) * math.log(self.scale)).exp()
         cos, sin = zoom * angle.cos(), zoom * angle.sin()
-        mirror = torch.where(uniform(0, 1) < 0.5, -1.0, 1.0) if self.flip else torch.ones(n, device=device)
+        mirror = 1 - 2 * (uniform(0, 1) < 0.5).float() if self.flip else torch.ones(n, **made)
         rows = [width * mirror * cos, -width * sin, x, height * mirror * sin, height * cos, y]
         return torch.stack(rows, dim=1).reshape(n, 2, 3)
 
