@@ -1,4 +1,7 @@
-"""A recipe's ``head_start``: the head is that of a training on features, and everything after is as it always is."""
+"""A recipe's ``head_start`` and ``head_finish``: the head is that of a training on features.
+
+Everything behind the one and before the other is as it always is.
+"""
 
 import io
 import json
@@ -232,34 +235,117 @@ def test_a_loss_that_breaks_in_the_head_start_is_said_to(named, tmp_path):
     assert RunFolder(tmp_path / "run").read_manifest()["status"] == "failed"
 
 
+@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
+def test_a_head_finish_goes_on_with_the_trained_head(named, watched, tmp_path, precision):
+    plain = recipe(named, head_start=None, norm="none", augment="affine", precision=precision)
+    before = adapt(*DATA, plain, tmp_path / "before")
+    watched.steps.clear()
+    run = adapt(*DATA, plain.override({"head_finish": named}), tmp_path / "run")
+    assert [step["on_features"] for step in watched.steps] == [False] * STEPS + [True] * HEAD_STEPS
+    first = watched.steps[STEPS]
+    assert (first["number"], first["optimiser"]) == (0, ("Adam", 0))
+
+    trained = torch.load(RunFolder(before.path).checkpoint, weights_only=True)["state"]["network"]
+    network, head = run.model().network, before.model().network.head
+    for name, value in first["head"].items():
+        torch.testing.assert_close(value, trained[f"head.{name}"].to(value.dtype), rtol=0, atol=0)
+    after = network.state_dict()
+    same = {name: torch.equal(value, before.model().network.state_dict()[name]) for name, value in after.items()}
+    assert all(is_same for name, is_same in same.items() if name.startswith("backbone."))
+    assert not same["head.classifier.weight"]
+    assert network.head.state_dict().keys() == head.state_dict().keys()
+
+    # The epochs are those of the training of the whole network, and the result is that of the head behind them.
+    fields = "epoch", "target_accuracy", "target_score"
+    epochs = [[{name: row[name] for name in fields} for row in one.manifest["epochs"]] for one in (before, run)]
+    assert epochs[0] == epochs[1]
+    noted = run.manifest["head_finish"]
+    assert (noted["name"], noted["steps"], noted["recipe"]["optimiser"]) == (named, HEAD_STEPS, "adam")
+    assert "head_start" not in run.manifest
+    final = run.manifest["final"]
+    assert (final["accuracy"], final["score"]) == (noted["accuracy"], pytest.approx(noted["score"], abs=1e-6))
+    found = run.model().predict(DATA[1]).probabilities.argmax(1)
+    assert final["accuracy"] == pytest.approx(float((torch.as_tensor(found) == DATA[1].labels).double().mean()))
+    assert final["best"]["score"] == max(final["score"], *(row["target_score"] for row in run.manifest["epochs"]))
+
+
+@pytest.mark.parametrize("where", [(True, 0), (True, 4), (False, 4)])
+def test_a_run_that_was_killed_has_the_same_finish(where, named, watched, tmp_path):
+    both = recipe(named, head_start=None, head_finish=named, norm="none")
+    adapt(*DATA, both, tmp_path / "run")
+
+    def kill():
+        watched.at.clear()
+        raise Killed
+
+    watched.at[where] = kill
+    with pytest.raises(Killed):
+        adapt(*DATA, both, tmp_path / "killed", checkpoint_every=0.0)
+    os.remove(named)
+    watched.steps.clear()
+    adapt(*DATA, both, tmp_path / "killed", resume=True)
+    assert [step["on_features"] for step in watched.steps] == [False] * (0 if where[0] else 2) + [True] * HEAD_STEPS
+    assert differences(tmp_path / "run", tmp_path / "killed") == []
+
+
+def test_a_signal_in_the_head_finish_loses_the_finish_alone(named, watched, tmp_path):
+    def stop():
+        watched.at.clear()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    watched.at[(False, 5)] = lambda: watched.at.update({(True, 3): stop})  # behind the head start
+    both = recipe(named, head_finish=named, norm="none")
+    with pytest.raises(StoppedBySignal, match=f"stopped by SIGTERM after step {STEPS}"):
+        adapt(*DATA, both, tmp_path / "run")
+    assert [step["on_features"] for step in watched.steps] == [True] * HEAD_STEPS + [False] * STEPS + [True] * 4
+    watched.steps.clear()
+    assert adapt(*DATA, both, tmp_path / "run", resume=True).manifest["status"] == "finished"
+    assert [step["on_features"] for step in watched.steps] == [True] * HEAD_STEPS
+
+
+@pytest.mark.parametrize("stage", ["head_start", "head_finish"])
 @pytest.mark.parametrize(
     ("text", "changes", "message"),
     [
-        ("network: resnet18", {}, r"head_start='.*' names a recipe with network='resnet18'; accepted is one for feat"),
+        ("network: resnet18", {}, r"STAGE='.*' names a recipe with network='resnet18'; accepted is one for features"),
         ("head_start: demo", {}, r"names a recipe that has head_start='demo' itself; accepted is one without"),
+        ("head_finish: demo", {}, r"names a recipe that has head_finish='demo' itself; accepted is one without"),
         ("batch_size: 51", {}, r"does not fit the run: batch_size=51 is larger than target 'there', which has 50"),
         ("frozen_stages: 1", {}, r"does not fit the run: frozen_stages=1: 'identity' has no stages"),
-        ("batch_size: 0", {}, r"head_start='.*' cannot be read: .*batch_size=0 is out of range"),
-        ("", {"head_start": "nonsense"}, r"head_start='nonsense' cannot be read: recipe='nonsense' is unknown; acc"),
-        ("", {"head_start": "gone.yaml"}, r"head_start='gone.yaml' cannot be read: recipe='gone.yaml' is not a file"),
-        ("", {"method": "cycada"}, r"head_start='.*' is of no use to method 'cycada', which makes its own training s"),
-        ("", {"network": "auto"}, r"head_start='.*' trains a head on features of the backbone, but network='identity'"),
+        ("batch_size: 0", {}, r"STAGE='.*' cannot be read: .*batch_size=0 is out of range"),
+        ("", {"named": "nonsense"}, r"STAGE='nonsense' cannot be read: recipe='nonsense' is unknown; acc"),
+        ("", {"named": "gone.yaml"}, r"STAGE='gone.yaml' cannot be read: recipe='gone.yaml' is not a file"),
+        ("", {"method": "cycada"}, r"STAGE='.*' is of no use to method 'cycada', which makes its own training steps"),
+        ("", {"network": "auto"}, r"STAGE='.*' trains a head on features of the backbone, but network='identity'"),
     ],
 )
-def test_what_cannot_be_is_refused_before_a_folder_is_made(text, changes, message, named, tmp_path):
+def test_what_cannot_be_is_refused_before_a_folder_is_made(stage, text, changes, message, named, tmp_path):
     field = text.partition(":")[0]
     kept = [line for line in ON_FEATURES.splitlines() if not field or not line.startswith(field)]
     with open(named, "w") as file:
         file.write("\n".join([*kept, text]))
     data = (vectors(56, seed=1), vectors(50, seed=2)) if "network" in changes else DATA
-    with pytest.raises(ValueError, match=message):
-        adapt(*data, recipe(named, **changes), tmp_path / "run")
+    fields = {"head_start": None, "norm": "none", stage: changes.get("named", named), **changes}
+    fields.pop("named", None)
+    with pytest.raises(ValueError, match=message.replace("STAGE", stage)):
+        adapt(*data, recipe(named, **fields), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_several_devices_are_refused(named):
-    setting = prepare(*DATA, None, recipe(named), False, None, None)
-    with pytest.raises(ValueError, match=r"devices=2 is too many for head_start='.*', which trains the head in one pr"):
+def test_features_of_a_head_finish_are_those_of_evaluation(named, tmp_path):
+    both = recipe(named, head_start=None, head_finish=named)
+    message = "of the backbone has statistics of the target; accepted is backbone_batchnorm='frozen', or evaluation_bat"
+    with pytest.raises(ValueError, match=message):
+        adapt(*DATA, both, tmp_path / "run")
+    run = adapt(*DATA, both.override({"evaluation_batchnorm": "training"}), tmp_path / "run")
+    found = run.model().predict(DATA[1]).probabilities.argmax(1)
+    assert run.accuracy == pytest.approx(float((torch.as_tensor(found) == DATA[1].labels).double().mean()))
+
+
+@pytest.mark.parametrize("stage", ["head_start", "head_finish"])
+def test_several_devices_are_refused(named, stage):
+    setting = prepare(*DATA, None, recipe(named, **{"head_start": None, stage: named}), False, None, None)
+    with pytest.raises(ValueError, match=rf"devices=2 is too many for {stage}='.*', which trains the head in one pro"):
         _check_devices(setting, 2, "ddp", True)
 
 
@@ -276,7 +362,10 @@ def test_the_command_takes_it_as_a_field_of_the_recipe(named, tmp_path):
 
 def test_a_ledger_keeps_what_it_came_to(named, tmp_path):
     changes = {"head_start": named, "network": "lenet", "epoch": 1, "epochs": 1, "optimiser": "sgd", "features": 8}
+    changes |= {"head_finish": named, "norm": "none"}
     line = Cell("optdigits", "optdigits", named, "source", 5, changes).run(accelerator="cpu")
-    assert line["recipe"]["head_start"] == line["head_start"]["name"] == named
-    assert (line["head_start"]["steps"], line["head_start"]["recipe"]["seed"]) == (HEAD_STEPS, 5)
-    assert line["head_start"]["recipe"]["optimiser"] == "adam"
+    for stage in ("head_start", "head_finish"):
+        assert line["recipe"][stage] == line[stage]["name"] == named
+        assert (line[stage]["steps"], line[stage]["recipe"]["seed"]) == (HEAD_STEPS, 5)
+        assert line[stage]["recipe"]["optimiser"] == "adam"
+    assert line["head_finish"]["accuracy"] == line["final"]["accuracy"]

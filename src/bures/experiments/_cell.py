@@ -20,6 +20,7 @@ from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
 from bures.experiments._ledger import SCHEMA
 from bures.training import Recipe, adapt, load_recipe
+from bures.training._head_training import HEAD_FIELDS
 
 __all__ = ["Cell", "RunnableCell", "load_cached", "noted_warnings", "rounded"]
 
@@ -141,7 +142,7 @@ class Cell:
             "notes": list(dict.fromkeys([*manifest["notes"], *notes])),
             "data": {side: {name: manifest["data"][side][name] for name in described} for side in sides},
             "recipe": rounded(shown),
-            **({"head_start": rounded(manifest["head_start"])} if "head_start" in manifest else {}),
+            **{name: rounded(manifest[name]) for name in HEAD_FIELDS if name in manifest},
             "versions": manifest["versions"],
             "hardware": manifest["hardware"],
         }

@@ -60,7 +60,7 @@ def outcomes(results: Iterable[Mapping[str, Any]]) -> list[Outcome]:
             continue
         best = (final.get("best") or {}).get("accuracy")
         curve = epoch_accuracies(result)
-        oracle = max(curve) if curve else None
+        oracle = max(*curve, final["accuracy"]) if curve else None  # a head finish comes behind the last epoch
         common = (result["recipe_name"], variant_of(result), result["task"], result["seed"], result.get("command", ""))
         policies = final.get("accuracy_by_batchnorm") or {}
         found.append(_outcome(common, result["method"], final["accuracy"], best, oracle))

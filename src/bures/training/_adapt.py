@@ -19,7 +19,7 @@ from bures.provenance import command_line, versions
 from bures.training._checkpoint import compare, load_checkpoint
 from bures.training._errors import StoppedBySignal, StopTraining, TrainingError
 from bures.training._gather import world_size
-from bures.training._head_start import head_start_recipe, train_head
+from bures.training._head_training import HEAD_FIELDS, head_recipes, train_head
 from bures.training._memory import is_out_of_memory, memory_advice
 from bures.training._quiet import quiet
 from bures.training._recipe import Recipe
@@ -146,8 +146,7 @@ def adapt(
     with quiet():
         setting = prepare(source, target, evaluation, recipe, partial, in_memory, n_workers)
         _check_devices(setting, devices, strategy, sync_batchnorm)
-        begun_with = folder.read_manifest().get("head_start") if resume else None
-        setting.head_start = head_start_recipe(setting, begun_with and begun_with["recipe"])
+        setting.head_recipes = head_recipes(setting, folder.read_manifest() if resume else None)
         # Of several processes one writes the run folder.
         leads = devices == 1 or rank_zero_only.rank == 0  # type: ignore[attr-defined]
         if resume and folder.read_manifest()["status"] == "finished":
@@ -180,11 +179,15 @@ def _work(session: Session, trainer_options: dict[str, Any], leads: bool) -> Non
 def _work_and_note(session: Session, trainer_options: dict[str, Any], leads: bool) -> None:
     cause: BaseException | None
     try:
-        if session.setting.head_start is not None and session.state is None:
-            train_head(session, trainer_options)  # a checkpoint has the head, and more
+        heads = session.setting.head_recipes
+        if "head_start" in heads and session.state is None:  # a checkpoint has the head, and more
+            train_head(session, "head_start", trainer_options)
         session.fit(trainer_options)
         if leads:
             session.signals.end_at_once(session.module.n_steps, saved=session.keep_files)
+            if "head_finish" in heads:
+                train_head(session, "head_finish", trainer_options)
+                session.evaluate_again()
             session.finish()
         return
     except (StoppedBySignal, StopTraining) as stop:
@@ -236,7 +239,11 @@ def _start(
             "seed": setting.recipe.seed,
             "trains_on_target_labels": setting.method.trains_on_target,  # the upper bound is marked as such
             "network": setting.spec.to_dict(),
-            **_head_start(setting),
+            # By which recipes the head is trained by itself; how that went is added when it is over.
+            **{
+                field: {"name": getattr(setting.recipe, field), "recipe": recipe.to_dict()}
+                for field, recipe in setting.head_recipes.items()
+            },
             "data": {
                 "source": _described(setting.source, setting.checksums["source"]),
                 "target": _described(setting.target, setting.checksums["target"]),
@@ -249,13 +256,6 @@ def _start(
     )
     setting.recipe.save(folder.recipe)  # after the manifest, which makes the folder a run that can be resumed
     return None
-
-
-def _head_start(setting: Setting) -> dict[str, Any]:
-    """By which recipe the head is trained first, where it is; how that went is added when it is over."""
-    if setting.head_start is None:
-        return {}
-    return {"head_start": {"name": setting.recipe.head_start, "recipe": setting.head_start.to_dict()}}
 
 
 def _described(domain: Domain, digest: str) -> dict[str, Any]:
@@ -271,11 +271,12 @@ def _check_devices(setting: Setting, devices: int, strategy: str, sync_batchnorm
             f"devices={devices} is too many for method {setting.method.name!r}, which makes its own training steps; "
             "accepted is 1"
         )
-    if setting.recipe.head_start is not None:
-        raise ValueError(
-            f"devices={devices} is too many for head_start={setting.recipe.head_start!r}, which trains the head in one "
-            "process; accepted is 1, or a recipe without head_start"
-        )
+    for field in HEAD_FIELDS:
+        if (name := getattr(setting.recipe, field)) is not None:
+            raise ValueError(
+                f"devices={devices} is too many for {field}={name!r}, which trains the head in one process; accepted "
+                f"is 1, or a recipe without {field}"
+            )
     if any(name in strategy for name in ("spawn", "fork", "notebook")):
         raise ValueError(
             f"strategy={strategy!r} trains in processes that do not give back the state of a run; accepted is 'ddp'"

@@ -1,7 +1,9 @@
-"""A head start: the head alone is trained on the backbone's features before the whole network is fine-tuned.
+"""The head alone is trained on the backbone's features: before the whole network is fine-tuned, or behind it.
 
-Linear probing, then fine-tuning (Kumar et al., "Fine-Tuning can Distort Pretrained Features and Underperform
-Out-of-Distribution", 2022): gradients through a random head change a pretrained backbone for nothing.
+A head start is linear probing, then fine-tuning (Kumar et al., "Fine-Tuning can Distort Pretrained Features and
+Underperform Out-of-Distribution", 2022): gradients through a random head change a pretrained backbone for nothing. A
+head finish goes on with the head in batches that a whole network has no memory for, and terms about the predictions of
+many classes want.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 
 import lightning as L
 
+from bures.networks._batchnorm import adaptable_layers
 from bures.training._assembly import assemble
 from bures.training._backbone_rows import BackboneRows
 from bures.training._batches import PairData
@@ -23,54 +26,68 @@ from bures.training._recipe_files import load_recipe
 from bures.training._session import Session
 from bures.training._setting import Setting, make_ready
 
-__all__ = ["head_start_recipe", "train_head"]
+__all__ = ["HEAD_FIELDS", "head_recipes", "train_head"]
 
 BACKBONES = ("identity", "auto")  # of recipes for feature vectors
+HEAD_FIELDS = {"head_start": "head start", "head_finish": "head finish"}
+"""Fields of a recipe that name another, and what they are called in words, in the order of a run."""
+
 SHARED = ("method", "head", "hidden", "features", "seed", "source_holdout", "select")  # with the run itself
 
 
-def head_start_recipe(setting: Setting, recorded: Mapping[str, Any] | None = None) -> Recipe | None:
-    """The recipe by which the head of a run is trained first; None where the run asks for no head start.
+def head_recipes(setting: Setting, manifest: Mapping[str, Any] | None = None) -> dict[str, Recipe]:
+    """The recipes by which the head of a run is trained by itself, by the field of the run's recipe that names them.
 
     Parameters
     ----------
     setting : Setting
         Of the run. Its method, head, seed and validator, and the share of the source that it holds out, take the place
-        of those in the recipe that it names.
-    recorded : mapping, optional
-        What this function gave when the run was begun, for one that is resumed: files may have changed since.
+        of those in the recipes that it names.
+    manifest : mapping, optional
+        Of a run that is resumed. It has the recipes that were found when the run was begun: files may have changed
+        since.
     """
-    run = setting.recipe
-    if run.head_start is None:
-        return None
-    given = f"head_start={run.head_start!r}"
+    found = {}
+    for field in HEAD_FIELDS:
+        if (name := getattr(setting.recipe, field)) is not None:
+            recorded = (manifest or {}).get(field)
+            found[field] = _head_recipe(setting, field, name, recorded and recorded["recipe"])
+    return found
+
+
+def _head_recipe(setting: Setting, field: str, name: str, recorded: Mapping[str, Any] | None) -> Recipe:
+    run, given = setting.recipe, f"{field}={name!r}"
     if setting.spec.name == "identity":
         raise ValueError(
             f"{given} trains a head on features of the backbone, but network='identity' has none: its samples are "
-            "feature vectors. Leave head_start out, or train on images"
+            f"feature vectors. Leave {field} out, or train on images"
         )
     if setting.method.owns_training:
         raise ValueError(
             f"{given} is of no use to method {setting.method.name!r}, which makes its own training steps; leave "
-            "head_start out, or choose another method"
+            f"{field} out, or choose another method"
+        )
+    if field == "head_finish" and setting.batchnorm == "target" and adaptable_layers(setting.network.backbone):
+        raise ValueError(
+            f"{given} trains a head on features that are not those of evaluation, where BatchNorm of the backbone has "
+            "statistics of the target; accepted is backbone_batchnorm='frozen', or evaluation_batchnorm='training'"
         )
     if recorded is not None:
         return Recipe(**recorded)
     try:
-        named = load_recipe(run.head_start)
+        found = load_recipe(name)
     except (ValueError, OSError) as error:
         raise ValueError(f"{given} cannot be read: {error}") from error
-    if named.network not in BACKBONES:
+    if found.network not in BACKBONES:
         raise ValueError(
-            f"{given} names a recipe with network={named.network!r}; accepted is one for features of the backbone, "
+            f"{given} names a recipe with network={found.network!r}; accepted is one for features of the backbone, "
             "with network: identity"
         )
-    if named.head_start is not None:
-        raise ValueError(
-            f"{given} names a recipe that has head_start={named.head_start!r} itself; accepted is one without"
-        )
+    for other in HEAD_FIELDS:
+        if (value := getattr(found, other)) is not None:
+            raise ValueError(f"{given} names a recipe that has {other}={value!r} itself; accepted is one without")
     try:
-        recipe = named.override({name: getattr(run, name) for name in SHARED} | {"validators": ()})
+        recipe = found.override({name: getattr(run, name) for name in SHARED} | {"validators": ()})
         _head_setting(setting, recipe)  # what will not do is said before anything is computed
     except ValueError as error:
         raise ValueError(f"{given} does not fit the run: {error}") from error
@@ -78,7 +95,7 @@ def head_start_recipe(setting: Setting, recorded: Mapping[str, Any] | None = Non
 
 
 def _head_setting(setting: Setting, recipe: Recipe, rows: BackboneRows | None = None) -> Setting:
-    """What the head start works on: the domains of the run as the backbone gives them, and a network of the head alone.
+    """What a head is trained on: the domains of the run as the backbone gives them, and a network of the head alone.
 
     Without ``rows`` the samples stay what they are, and the setting serves to be checked.
     """
@@ -95,21 +112,30 @@ def _head_setting(setting: Setting, recipe: Recipe, rows: BackboneRows | None = 
     return Setting(recipe, spec, network, inputs, method, source, target, evaluator, data, {})
 
 
-def train_head(session: Session, trainer_options: Mapping[str, Any]) -> None:
+def train_head(session: Session, field: str, trainer_options: Mapping[str, Any]) -> None:
     """Train the head of a session's network on the backbone's features, and write into the manifest how that went.
 
     The network of the session has the trained head afterwards, with the statistics of its BatchNorm; nothing else of
     this training is left. Its features are those of evaluation: no random changes, images of the full size.
+
+    Parameters
+    ----------
+    session : Session
+        Of the run.
+    field : str
+        Of the run's recipe, that names the recipe of the head. A head start begins with a head of the recipe's own, a
+        head finish goes on with the one that there is.
+    trainer_options : mapping
+        Of Lightning's trainer; the head is trained on one device.
     """
-    setting, begun = session.setting, time.perf_counter()
-    assert setting.head_start is not None
-    given = f"head_start={setting.recipe.head_start!r}"
+    setting, begun, words = session.setting, time.perf_counter(), HEAD_FIELDS[field]
+    given = f"{field}={getattr(setting.recipe, field)!r}"
     options = dict(trainer_options) | {"devices": 1, "strategy": "auto", "sync_batchnorm": False}
     device = L.Fabric(accelerator=options["accelerator"], devices=1).device  # as Lightning's trainer chooses it
     session.place(device)
     setting.network.to(device)
     try:
-        with counted("head start: features", session.console, shown=session.progress) as report:
+        with counted(f"{words}: features", session.console, shown=session.progress) as report:
 
             def progress(done: int, total: int) -> None:
                 if (heard := session.signals.heard) is not None:  # on a CPU the features of many images take long
@@ -123,7 +149,9 @@ def train_head(session: Session, trainer_options: Mapping[str, Any]) -> None:
                 n_workers=setting.evaluator.n_workers,
                 progress=progress,
             )
-            head = _head_setting(setting, setting.head_start, rows)
+            head = _head_setting(setting, setting.head_recipes[field], rows)
+        if field == "head_finish":
+            head.network.head.load_state_dict(setting.network.head.state_dict())
         inner = Session(
             session.folder,
             head,
@@ -132,7 +160,7 @@ def train_head(session: Session, trainer_options: Mapping[str, Any]) -> None:
             session.progress,
             keep_files=False,
             signals=session.signals,
-            title=f"head start: {session.title}",
+            title=f"{words}: {session.title}",
         )
         inner.fit(options)
     except FloatingPointError as error:
@@ -142,7 +170,8 @@ def train_head(session: Session, trainer_options: Mapping[str, Any]) -> None:
     setting.network.head.load_state_dict(inner.module.network.head.state_dict())
     last = inner.recorder.last
     assert last is not None
-    session.note_head_start(
+    session.note_head(
+        field,
         {
             "steps": inner.module.n_steps,
             "seconds": round(time.perf_counter() - begun, 3),
@@ -150,5 +179,5 @@ def train_head(session: Session, trainer_options: Mapping[str, Any]) -> None:
             "score": last.score,
             "accuracy": last.accuracy,
             "notes": inner.recorder.notes,
-        }
+        },
     )

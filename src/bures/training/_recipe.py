@@ -81,6 +81,9 @@ class Recipe:
         features that the backbone gives at evaluation; then the whole network is trained by this recipe. Method, head,
         seed and held-out samples are those of this recipe, batches, length, optimiser and the method's options those of
         the other. None begins with a random head.
+    head_finish : str, optional
+        Name or YAML file of such a recipe by which the head alone is trained on when the training of the whole network
+        is over, on features of the backbone as it is then. The result is that of the network behind it.
     batch_size : int
         Samples of each domain in a step, over all devices.
     epochs : int
@@ -157,6 +160,7 @@ class Recipe:
     frozen_stages: int = 0
 
     head_start: str | None = None
+    head_finish: str | None = None
     batch_size: int = 128
     epochs: int = 20
     epoch: str | int = "shorter"

@@ -11,6 +11,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.loggers import TensorBoardLogger
 
+from bures.networks import Network
 from bures.training._errors import CollapseWarning
 from bures.training._evaluation import Evaluation, Evaluator, predicted_frequencies
 from bures.training._module import AdaptationModule
@@ -45,7 +46,7 @@ class EpochRecorder(L.Callback):
     Attributes
     ----------
     last : Evaluation or None
-        That of the last epoch, where this process has seen it.
+        That of the last epoch, where this process has seen it, or of what became of the network behind it.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class EpochRecorder(L.Callback):
         row |= {f"score_{name}": evaluation.scores[name] for name in self.logged}
         row |= {"lr": trainer.optimizers[0].param_groups[-1]["lr"], "seconds": round(self._elapsed(), 3)}
         self.rows.append(row)
-        self._remember_best(pl_module, evaluation, epoch)
+        self._remember_best(pl_module.network, evaluation, epoch)
         if trainer.is_global_zero:
             # A network that has not learnt the source yet has nothing that could collapse, and in the first steps the
             # running statistics of BatchNorm still remember where they started.
@@ -103,19 +104,26 @@ class EpochRecorder(L.Callback):
             if self.on_epoch is not None:
                 self.on_epoch(row)
 
+    def look_again(self, network: Network, *, aligned: bool) -> None:
+        """Evaluate a network that was trained on since its last epoch, whose row stays as it is."""
+        epoch = self.rows[-1]["epoch"]
+        self.last = self.evaluator.evaluate(network, self.batchnorm)
+        self._remember_best(network, self.last, epoch)
+        self._notice_collapse(self.last, epoch, aligned=aligned)
+
     def _elapsed(self) -> float:
         """Seconds of training up to now, without those between a stop and a resumption."""
         now = time.perf_counter()
         self._seconds, self._since = self._seconds + now - self._since, now
         return self._seconds
 
-    def _remember_best(self, module: AdaptationModule, evaluation: Evaluation, epoch: int) -> None:
+    def _remember_best(self, network: Network, evaluation: Evaluation, epoch: int) -> None:
         # An epoch without a score (NaN) is kept only as long as there is none with one.
         if self.best is not None and not math.isnan(self.best["score"]) and not evaluation.score > self.best["score"]:
             return
         self.best = {"epoch": epoch, "score": evaluation.score, "accuracy": evaluation.accuracy}
         if self.keep_best:
-            state = module.network.state_dict()
+            state = network.state_dict()
             self.best["network"] = {name: value.detach().cpu().clone() for name, value in state.items()}
 
     def _notice_collapse(self, evaluation: Evaluation, epoch: int, *, aligned: bool) -> None:

@@ -132,6 +132,10 @@ class Session:
             return "no checkpoint was written yet"
         return f"the last good checkpoint is that of step {step}, {self.folder.checkpoint}"
 
+    def evaluate_again(self) -> None:
+        """Look once more at the network, which has changed since the end of its last epoch."""
+        self.recorder.look_again(self.module.network.to(self.device), aligned=self.setting.method.needs_target)
+
     def finish(self) -> None:
         """Evaluate the last network, and write what came of the run."""
         setting, network = self.setting, self.module.network.to(self.device)  # Lightning has moved it to the host
@@ -189,11 +193,11 @@ class Session:
         with suppress(OSError):
             self.write_status(status, str(reason))
 
-    def note_head_start(self, outcome: dict[str, Any]) -> None:
-        """Write into the manifest what the head start came to."""
+    def note_head(self, field: str, outcome: dict[str, Any]) -> None:
+        """Write into the manifest what a training of the head alone came to."""
         content = self.folder.read_manifest()
         content.pop("schema")
-        self.folder.write_manifest(content | {"head_start": content["head_start"] | outcome})
+        self.folder.write_manifest(content | {field: content[field] | outcome})
 
     def write_status(self, status: str, reason: str | None, outcome: dict[str, Any] | None = None) -> None:
         """Bring the manifest up to date."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ class Setting:
     evaluator: Evaluator
     data: PairData
     checksums: dict[str, str]
-    head_start: Recipe | None = None  # by which the head is trained first, see `head_start_recipe`
+    head_recipes: dict[str, Recipe] = field(default_factory=dict)  # see `bures.training._head_training`
 
     @property
     def batchnorm(self) -> str:
