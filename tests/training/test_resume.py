@@ -400,6 +400,21 @@ def test_a_run_without_a_checkpoint_is_resumed_with_its_own_recipe_alone(changes
     run_here(stopped, "vectors", resume=True)
 
 
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_a_run_of_a_version_that_lacked_a_field_is_resumed(stopped, has_checkpoint):
+    folder, later = RunFolder(stopped), ("queue", "gradient_clip", "head_finish")
+    manifest = json.loads(folder.manifest.read_text())
+    manifest["recipe"] = {name: value for name, value in manifest["recipe"].items() if name not in later}
+    folder.manifest.write_text(json.dumps(manifest))
+    content = torch.load(folder.checkpoint, weights_only=True)
+    content["fingerprint"] = {name: value for name, value in content["fingerprint"].items() if name not in later}
+    torch.save(content, folder.checkpoint)
+    if not has_checkpoint:
+        folder.checkpoint.unlink()
+    assert "gradient_clip None there, 5.0 here" in refused(stopped, RECIPES["vectors"].override({"gradient_clip": 5}))
+    assert run_here(stopped, "vectors", resume=True).manifest["status"] == "finished"
+
+
 def test_labels_of_the_source_are_part_of_its_checksum(stopped):
     source, _ = domains("vectors")
     other = type(source)(source.name, source.samples, source.class_names, source.labels.flip(0))

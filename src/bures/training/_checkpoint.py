@@ -11,6 +11,7 @@ import torch
 
 from bures.files import atomic_file
 from bures.training._errors import CheckpointError
+from bures.training._recipe import Recipe
 
 __all__ = ["compare", "load_checkpoint", "save_checkpoint"]
 
@@ -57,10 +58,16 @@ def load_checkpoint(path: str | Path, fingerprint: Mapping[str, Any]) -> dict[st
 
 
 def compare(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raise where the fingerprint found in a file is not the expected one, naming what differs."""
-    differing = [name for name in {**found, **expected} if found.get(name) != expected.get(name)]
+    """Raise where the fingerprint found in a file is not the expected one, naming what differs.
+
+    A field that recipes did not have yet when the file was written has its default: later versions add fields so that
+    trainings without them stay what they were.
+    """
+    defaults = Recipe().to_dict()
+    there = {name: found.get(name, defaults.get(name)) for name in {**found, **expected}}
+    differing = [name for name, value in there.items() if value != expected.get(name)]
     if differing:
-        listed = ", ".join(f"{name} {found.get(name)!r} there, {expected.get(name)!r} here" for name in differing[:3])
+        listed = ", ".join(f"{name} {there[name]!r} there, {expected.get(name)!r} here" for name in differing[:3])
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         raise CheckpointError(
             f"{path} belongs to another recipe or other data: {listed}{more}; "
