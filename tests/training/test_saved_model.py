@@ -104,15 +104,16 @@ def test_outputs_that_are_no_numbers_are_not_handed_out(features_run):
         features_run.model().predict(Domain("far", TensorSamples(x), ()))
 
 
-def test_a_batch_that_no_memory_holds_is_named(features_run, monkeypatch):
+@pytest.mark.parametrize(("given", "named"), [(5, 5), (None, 512)])
+def test_a_batch_that_no_memory_holds_is_named(features_run, monkeypatch, given, named):
     model = features_run.model()
 
     def fail(*_):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(model.network, "forward", fail)
-    with pytest.raises(ValueError, match="batch_size=5 is too much for the memory of the GPU"):
-        model.predict(feature_domain(1), batch_size=5)
+    with pytest.raises(ValueError, match=f"batch_size={named} is too much for the memory of the GPU"):
+        model.predict(feature_domain(1), batch_size=given)
 
 
 def test_a_batch_of_none_is_refused(features_run):

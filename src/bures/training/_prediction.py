@@ -27,6 +27,7 @@ __all__ = [
     "can_adapt_batchnorm",
     "is_backbone_fixed",
     "predict_samples",
+    "usual_batch_size",
     "with_target_statistics",
 ]
 
@@ -151,9 +152,8 @@ def batches(
     samples: Samples, device: torch.device, batch_size: int | None, n_workers: int = 0, *, join_last: bool = False
 ) -> Iterator[Tensor]:
     """All samples in order, in batches on the device."""
-    if batch_size is None:
-        batch_size = min(BATCH, max(NUMBERS // max(math.prod(samples.shape), 1), 2))
-    chunks = list(torch.split(torch.arange(len(samples)), check_count("batch_size", batch_size)))
+    size = usual_batch_size(samples) if batch_size is None else check_count("batch_size", batch_size)
+    chunks = list(torch.split(torch.arange(len(samples)), size))
     if join_last and len(chunks) > 1 and len(chunks[-1]) == 1:
         chunks[-2:] = [torch.cat(chunks[-2:])]
     workers = 0 if isinstance(samples, TensorSamples) else n_workers
@@ -161,6 +161,11 @@ def batches(
     for x in loader:
         # A copy to the host that does not block would be read before it is complete.
         yield x.to(device, non_blocking=device.type == "cuda")
+
+
+def usual_batch_size(samples: Samples) -> int:
+    """How many samples are forwarded at once where nobody says: fewer of large images."""
+    return min(BATCH, max(NUMBERS // max(math.prod(samples.shape), 1), 2))
 
 
 def _device(network: nn.Module) -> torch.device:

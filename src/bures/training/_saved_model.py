@@ -18,7 +18,7 @@ from bures.networks import Network
 from bures.networks._weights import fit_weights
 from bures.training._assembly import NetworkSpec, fit_samples
 from bures.training._inputs import Inputs
-from bures.training._prediction import Predictions, predict_samples
+from bures.training._prediction import Predictions, predict_samples, usual_batch_size
 from bures.training._run_folder import RunFolder
 
 __all__ = ["SavedModel", "load_model", "model_file", "save_model"]
@@ -77,7 +77,8 @@ class SavedModel:
             )
         except torch.cuda.OutOfMemoryError as error:
             raise ValueError(
-                f"batch_size={batch_size} is too much for the memory of the GPU; accepted is a smaller number"
+                f"batch_size={batch_size or usual_batch_size(samples)} is too much for the memory of the GPU; accepted "
+                "is a smaller number"
             ) from error
         unusable = (~predictions.probabilities.isfinite()).any(dim=1).nonzero().flatten().tolist()
         if unusable:
