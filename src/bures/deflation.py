@@ -17,7 +17,6 @@ __all__ = [
     "GRAM_RESOLUTION",
     "converging",
     "deflate",
-    "deflate_level",
     "eigh_of_gram",
     "gram_norm_and_polar",
     "is_steep",
@@ -70,15 +69,15 @@ def deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
     """Norm and polar factor of a tall matrix (m, n) from Gram matrices in its dtype."""
     gram = matrix.mT @ matrix
     if matrix.dtype != torch.float32 or not is_steep(gram):
-        return deflate_level(matrix, gram, overwrite=overwrite)
+        return _deflate_level(matrix, gram, overwrite=overwrite)
     if matrix.shape[1] <= SMALL_STEEP:
         return gram_norm_and_polar(matrix)
     excess, matrix, gram = level_leading(matrix, gram)
-    norm, polar = deflate_level(matrix, gram, float(excess[-1]), overwrite=overwrite)
+    norm, polar = _deflate_level(matrix, gram, float(excess[-1]), overwrite=overwrite)
     return norm + excess.sum(), polar
 
 
-def deflate_level(matrix: Tensor, gram: Tensor, lowered: float = 0, *, overwrite: bool) -> tuple[Tensor, Tensor]:
+def _deflate_level(matrix: Tensor, gram: Tensor, lowered: float = 0, *, overwrite: bool) -> tuple[Tensor, Tensor]:
     """The same for a spectrum that is not steep, or was levelled: then the largest singular value was lowered so far.
 
     The matrix may be overwritten, the Gram matrix is not.

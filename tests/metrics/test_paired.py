@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import bures
-from bures.metrics import _paired, _small_batch
+from bures.metrics import _small_batch
 from bures.metrics._problem import conditional_problem
 
 
@@ -51,40 +51,31 @@ def by_definition(z_s, y_s, z_t, p_t, eps=1e-2):
     return traces - 2 * np.linalg.svd(cross, compute_uv=False).sum() / n
 
 
-@pytest.mark.parametrize("n", [2, 20, 95, 96, 130])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_the_value_is_that_of_the_definition(is_taken, dtype, n):
-    given = batch(n, dtype)
+@pytest.mark.parametrize("n", [2, 20, 130])
+def test_the_value_is_that_of_the_definition(is_taken, n):
+    given = batch(n)
     exact = by_definition(*given)
-    assert float(bures.CKBLoss()(*given)) == pytest.approx(exact, abs=1e-5 if dtype == torch.float32 else 1e-12)
+    assert float(bures.CKBLoss()(*given)) == pytest.approx(exact, abs=1e-5)
     z_s = given[0].requires_grad_()
     with_gradient = bures.CKBLoss()(z_s, *given[1:])
-    assert with_gradient.dtype == dtype
-    assert float(with_gradient.detach()) == pytest.approx(exact, abs=1e-5 if dtype == torch.float32 else 1e-12)
+    assert with_gradient.dtype == torch.float32
+    assert float(with_gradient.detach()) == pytest.approx(exact, abs=1e-5)
 
 
 @pytest.mark.parametrize("dimensions", [2, 40], ids=["surface", "cloud"])
 @pytest.mark.parametrize("n", [40, 100, 150])
-def test_the_gradient_holds_whatever_the_spectrum(is_taken, monkeypatch, dimensions, n):
+def test_the_gradient_holds_whatever_the_spectrum(is_taken, dimensions, n):
     """Near a surface a few directions hold nearly all of the matrix under the norm, and the others carry gradient."""
     generator = torch.Generator().manual_seed(n)
     latent = [torch.randn(n, dimensions, generator=generator, dtype=torch.float64) for _ in range(2)]
     mixing = torch.randn(dimensions, 40, generator=generator, dtype=torch.float64) / dimensions**0.5
     z_s, z_t = (torch.sin(scale * part @ mixing) for part, scale in zip(latent, (0.5, 0.6), strict=True))
     y_s, p_t = torch.arange(n) % 3, torch.randn(n, 3, generator=generator).softmax(1)
-    deflated = []
-
-    def note(*arguments, deflate=_paired.deflate_level, **options):
-        deflated.append(n)
-        return deflate(*arguments, **options)
-
-    monkeypatch.setattr(_paired, "deflate_level", note)
     gradients = []
     for dtype in (torch.float32, torch.float64):
         leaves = [z.float().to(dtype).requires_grad_() for z in (z_s, z_t)]
         bures.CKBLoss()(leaves[0], y_s, leaves[1], p_t).backward()
         gradients.append(torch.cat([leaf.grad.double() for leaf in leaves]))
-    assert bool(deflated) == (n > 40 and dimensions == 40)
     assert float((gradients[0] - gradients[1]).norm() / gradients[1].norm()) < 1e-3
 
 
@@ -101,7 +92,7 @@ def test_probabilities_of_every_dtype_are_constants(dtype):
 
 
 @pytest.mark.parametrize("method", ["svd", "polar", "deflation", "gram", "low-rank"])
-def test_every_method_is_honoured(is_taken, method):
+def test_methods_agree_with_the_pass(is_taken, method):
     z_s, y_s, z_t, p_t = batch()
     z_s.requires_grad_()
     (expected,) = torch.autograd.grad(bures.CKBLoss()(z_s, y_s, z_t, p_t), z_s)
@@ -132,12 +123,12 @@ def test_features_that_are_not_finite_are_named():
 
 def test_distances_that_are_noise_beside_the_largest_are_left_to_the_general_path():
     """Two samples far out on either side of the others, whose own distances products in float32 cannot tell."""
-    factors = (torch.eye(8, dtype=torch.float64),) * 2
+    identity = torch.eye(8, dtype=torch.float64)
     z_s, _, z_t, _ = batch(8)
     for reach, expected in ((1.0, True), (1e6, False)):
         far = z_t.clone()
         far[0], far[1] = reach, -reach
-        found = _small_batch.paired_distance(z_s, far, factors, "per-block", "auto", None)
+        found = _small_batch.paired_distance(z_s, far, identity, identity, "per-block", None)
         assert (found is not None) is expected
 
 
@@ -145,12 +136,12 @@ def test_distances_that_are_noise_beside_the_largest_are_left_to_the_general_pat
 @pytest.mark.parametrize("bits", [0x7F800001, 0x7FC00000, 0x7F800000, 0x7F7FFFFF], ids=["signal", "nan", "inf", "max"])
 def test_what_memory_held_before_is_of_no_account(monkeypatch, bits):
     z_s, _, z_t, _ = batch(8)
-    factors = (torch.eye(8, dtype=torch.float64),) * 2
+    identity = torch.eye(8, dtype=torch.float64)
     results = []
     for held in (0, bits):
         old = torch.full((16, 16), held, dtype=torch.int32).view(torch.float32)
         monkeypatch.setattr(torch.Tensor, "new_empty", lambda x, rows, columns, old=old: old[:rows, :columns].clone())
         gradient = torch.zeros(16, 6)
-        results.append((_small_batch.paired_distance(z_s, z_t, factors, "per-block", "auto", gradient), gradient))
+        results.append((_small_batch.paired_distance(z_s, z_t, identity, identity, "per-block", gradient), gradient))
     assert results[0][0] == results[1][0]
     assert torch.equal(results[0][1], results[1][1])

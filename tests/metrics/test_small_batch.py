@@ -34,7 +34,6 @@ def test_batches_that_the_pass_is_written_for():
     assert taken(z_s, y_s, z_t, p_t)
     assert taken(z_s[:1], y_s[:1], z_t[:1], p_t[:1])
     assert taken(*batch(160))
-    assert taken(*batch(dtype=torch.float64))
     assert taken(z_s, one_hot(y_s).float(), z_t, p_t)
     assert taken(z_s, y_s, z_t, p_t.double())
     assert taken(z_s, y_s + 2, z_t, one_hot(y_s + 4, 9).float())  # more classes than samples
@@ -50,6 +49,7 @@ def test_batches_that_are_left_to_the_general_path():
         "other number of samples": (z_s, y_s, z_t[:5], p_t[:5]),
         "other dtypes": (z_s, y_s, z_t.double(), p_t),
         "half": (z_s.half(), y_s, z_t.half(), p_t),
+        "double": (z_s.double(), y_s, z_t.double(), p_t),
         "classes of the target": (z_s, y_s, z_t, y_s),
         "fewer probabilities": (z_s, y_s, z_t, p_t[:5]),
         "fewer labels": (z_s, y_s[:5], z_t, p_t),
@@ -116,6 +116,7 @@ def taken_value(*given):
         {"bandwidth": "median"},
         {"prior": "uniform"},
         {"eps": "auto"},
+        {"method": "deflation"},
     ],
     ids=str,
 )
@@ -123,6 +124,7 @@ def test_options_that_the_pass_is_written_for(change):
     assert is_ordinary(OPTIONS)
     assert is_ordinary(OPTIONS | {"bandwidth": "per-block"})
     assert is_ordinary(OPTIONS | {"bandwidth": 2.0})
+    assert is_ordinary(OPTIONS | {"method": "gram"})
     assert not is_ordinary(OPTIONS | change)
 
 
@@ -156,22 +158,33 @@ def test_label_factors_are_those_of_the_formula(eps):
         ):
             found = (factor.T @ factor).numpy()
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12, err_msg=name)
+        weights = _small_batch._weights_of_rows(rows, eps)
+        np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
-def test_factors_of_probabilities_are_those_of_the_formula_and_leave_them_as_they_are():
+def squared(factor):
+    return factor.T @ factor
+
+
+PRODUCTS = [lambda rows, eps: squared(_small_batch._factor_of_rows(rows, eps)), _small_batch._weights_of_rows]
+
+
+@pytest.mark.parametrize("product", PRODUCTS, ids=["factor", "weights"])
+def test_probabilities_lead_to_the_formula_and_stay_as_they_are(product):
     rows = torch.rand(11, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     rows = rows / rows.sum(dim=1, keepdim=True)
     given = rows.clone()
-    factor = _small_batch._factor_of_rows(given, 1e-2)
+    found = product(given, 1e-2)
     assert torch.equal(given, rows)
-    np.testing.assert_allclose((factor.T @ factor).numpy(), by_definition(rows.numpy(), 1e-2), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.numpy(), by_definition(rows.numpy(), 1e-2), rtol=1e-9, atol=1e-12)
 
 
-def test_the_width_of_rows_that_differ_by_rounding_is_that_of_the_rounding():
+@pytest.mark.parametrize("product", PRODUCTS, ids=["factor", "weights"])
+def test_the_width_of_rows_that_differ_by_rounding_is_that_of_the_rounding(product):
     """One entry is off by a float32: the mean of squared differences would be a width for which it stands apart."""
     rows = torch.full((6, 4), 0.25)
     rows[0, 0] += 2.0**-25
-    factor = _small_batch._factor_of_rows(rows, 1e-2)
+    found = product(rows, 1e-2)
     noise = 2 * torch.finfo(torch.float32).eps * float(rows.max())
     expected = by_definition(rows.double().numpy(), 1e-2, narrowest=noise**2)
-    np.testing.assert_allclose((factor.T @ factor).numpy(), expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6, atol=1e-9)

@@ -9,29 +9,25 @@ needs it.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bures.deflation import GRAM_RESOLUTION, TINY, converging, deflate_level, is_steep
+from bures.deflation import GRAM_RESOLUTION, TINY, converging
 from bures.exact_distances import smallest_square
 from bures.kernels import Bandwidth
 from bures.metrics._pooled import gradient_rates, pool, widths_of_blocks
-from bures.spectral import SMALL, norm_and_polar_factor, nuclear_norm
 
 __all__ = ["paired_distance"]
 
-# Names of one method for float32 matrices, as `bures.spectral` resolves them, below `SMALL` and from there on.
-ALIKE_WHEN_SMALL, ALIKE = ("auto", "gram", "low-rank"), ("auto", "deflation")
-
 
 def paired_distance(
-    xs: Tensor, xt: Tensor, factors: tuple[Tensor, Tensor], bandwidth: Bandwidth, method: str, gradient: Tensor | None
+    xs: Tensor, xt: Tensor, factor: Tensor, weights: Tensor, bandwidth: Bandwidth, gradient: Tensor | None
 ) -> float | None:
-    """The squared distance, with both factors C^T H D (n, n) in float64; its gradient (2 n, d) goes where given.
+    """The squared distance of samples (n, d) in float32; its gradient (2 n, d) goes where given.
 
+    ``factor`` is C^T H D (n, n) of the source and ``weights`` are D H C C^T H D (n, n) of the target, both in float64.
     None where distances beside the bandwidth are noise, or a feature is not finite.
     """
     n = xs.shape[0]
@@ -57,20 +53,17 @@ def paired_distance(
     for block, width in zip(blocks, widths, strict=True):
         block *= -1 / width
         np.expm1(block, out=block)
-    rounded = [factor.to(x.dtype) for factor in factors]
-    own = [(factor.T @ factor).numpy() for factor in rounded]
-    traces = sum(float(np.add.reduce(block * weights, axis=None)) for block, weights in zip(blocks, own, strict=False))
-    left = factors[1] @ torch.from_numpy(blocks[2].astype(np.float64))
+    rounded = factor.to(x.dtype)
+    own = (rounded.T @ rounded).numpy(), weights.to(x.dtype).numpy()
+    traces = sum(float(np.add.reduce(block * weight, axis=None)) for block, weight in zip(blocks, own, strict=False))
+    right = torch.from_numpy(blocks[2].astype(np.float64)) @ factor.T
     if gradient is None:
-        return traces - 2 * float(nuclear_norm(left.to(x.dtype) @ rounded[0].T, method))
-    if x.dtype == torch.float32 and method in (ALIKE_WHEN_SMALL if n < SMALL else ALIKE):
-        norm, between = _norm_and_weights(left, factors[0], rounded)
-    else:
-        of_cross, polar = norm_and_polar_factor(left.to(x.dtype) @ rounded[0].T, method)
-        norm, between = float(of_cross), (rounded[1].T @ polar @ rounded[0]).numpy()
-    for block, weights, rate in zip(blocks, (*own, between), gradient_rates(widths, scale), strict=True):
+        return traces - 2 * _norm(right, weights)
+    norm, left, turned = _norm_and_vectors(right, weights)
+    between = (left.to(x.dtype) @ (turned.to(x.dtype).T @ rounded)).numpy()
+    for block, weight, rate in zip(blocks, (*own, between), gradient_rates(widths, scale), strict=True):
         block += 1
-        block *= weights
+        block *= weight
         block *= rate
     pairs[:n, n:] = blocks[2].T
     pairs.ravel()[:: 2 * n + 1] -= np.add.reduce(pairs, axis=1)
@@ -78,23 +71,21 @@ def paired_distance(
     return traces - 2 * norm
 
 
-def _norm_and_weights(left: Tensor, source: Tensor, rounded: list[Tensor]) -> tuple[float, Any]:
-    """Nuclear norm of M = C_t^T H D K D H C_s, of which ``left`` and ``source`` are the parts, and its derivative by K.
+def _norm(right: Tensor, weights: Tensor) -> float:
+    """Nuclear norm of M = C_t^T H D R, of which R is given and D H C_t C_t^T H D are the weights."""
+    (values,) = converging(lambda gram: (torch.linalg.eigvalsh(gram),), right.T @ (weights @ right))
+    return float(values.clamp_min(0).sqrt().sum())
 
-    As `bures.deflation` has it, with products in another order: one decomposition in float64 where the matrix is small
-    or its spectrum steep, and where it is neither, deflation in float32. The left singular vectors M v / s need the
-    digits of float64; once they have unit length, nothing does.
+
+def _norm_and_vectors(right: Tensor, weights: Tensor) -> tuple[float, Tensor, Tensor]:
+    """The same norm, D H C_t U and V, with the singular vectors U and V of M.
+
+    M^T M = R^T W R asks for the weights alone, and D H C_t U = W R V / s, so that C_t is not needed. Its square halves
+    the digits: those of float64 are as many as the kernel has.
     """
-    if len(left) >= SMALL:
-        cross = left.to(rounded[0].dtype) @ rounded[0].T
-        gram = cross.T @ cross
-        if not is_steep(gram):
-            norm, polar = deflate_level(cross, gram, overwrite=True)
-            return float(norm), (rounded[1].T @ polar @ rounded[0]).numpy()
-    cross = left @ source.T
-    values, v = converging(torch.linalg.eigh, cross.T @ cross)
+    weighted = weights @ right
+    values, v = converging(torch.linalg.eigh, right.T @ weighted)
     s = np.sqrt(np.maximum(values.numpy(), 0))
-    u = (cross @ v).numpy()
-    u /= np.maximum(s, GRAM_RESOLUTION * s[-1] + TINY)
-    left, right = (part.to(rounded[0].dtype) for part in (torch.from_numpy(u), v))
-    return float(s.sum()), (rounded[1].T @ left @ (right.T @ rounded[0])).numpy()
+    left = (weighted @ v).numpy()
+    left /= np.maximum(s, GRAM_RESOLUTION * s[-1] + TINY)
+    return float(s.sum()), torch.from_numpy(left), v

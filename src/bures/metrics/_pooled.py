@@ -22,20 +22,23 @@ def pool(xs: Tensor, xt: Tensor) -> tuple[Tensor, float, float]:
 
     With them comes their unit, a power of two, and the size in this unit of the largest entry that was given.
     """
-    pooled = xs.new_empty(len(xs) + len(xt), xs.shape[1])
     # By NumPy, on one core: torch gives every operation its own share of the cores, and rows wander between them.
-    x = pooled.numpy()
-    np.concatenate([xs.detach().numpy(), xt.detach().numpy()], out=x)
-    largest = max(-float(x.min()), float(x.max()))
+    parts, n = (xs.detach().numpy(), xt.detach().numpy()), len(xs)
+    lowest, highest = ([float(limit.reduce(part, axis=None)) for part in parts] for limit in (np.minimum, np.maximum))
+    if not math.isfinite(sum(lowest) + sum(highest)):
+        return torch.cat([xs.detach(), xt.detach()]), 1.0, math.inf
+    largest = max(-lowest[0], -lowest[1], *highest)
     harmless = 2.0**-20 < largest < 2.0**20  # the squares are far from both ends of the range
-    if not math.isfinite(largest):
-        return pooled, 1.0, largest
     size = 1.0 if largest == 0 else math.ldexp(1.0, math.frexp(largest)[1] - 1)
     scale = 1.0 if harmless else size
     if scale != 1:
-        x /= scale
+        parts = parts[0] / scale, parts[1] / scale
+    # Less the first sample, and less the mean of that: constants become zero, which a mean alone would round.
+    pooled, first = xs.new_empty(n + len(xt), xs.shape[1]), parts[0][0]
+    x = pooled.numpy()
+    np.subtract(parts[0], first, out=x[:n])
+    np.subtract(parts[1], first, out=x[n:])
     x -= np.add.reduce(x, axis=0) / len(x)
-    x -= np.add.reduce(x, axis=0) / len(x)  # the rounding of the mean: constants become zero
     return pooled, scale, size / scale
 
 

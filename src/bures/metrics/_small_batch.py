@@ -1,15 +1,14 @@
 r"""CKB of two small batches of equal size on the CPU, as training calls it: few operations.
 
-Factors are plain matrices here, for `bures.metrics._paired`, and those of hard classes are written down. Whatever is
-out of the ordinary (other options, other shapes, wrong values) is left to `bures.metrics._problem`, which also words
-the errors.
+What becomes of labels are plain matrices here, for `bures.metrics._paired`, and those of hard classes are written down.
+Whatever is out of the ordinary (other options, other shapes, wrong values) is left to `bures.metrics._problem`, which
+also words the errors.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,7 @@ def is_ordinary(options: Mapping[str, Any]) -> bool:
         and options["bandwidth"] != "median"
         and options["prior"] is None
         and not isinstance(options["eps"], str)
+        and options["method"] in ("auto", "gram")
     )
 
 
@@ -59,8 +59,7 @@ def small_batch_ckb(
         0 < n <= LARGEST
         and z_s.ndim == 2
         and z_s.shape == z_t.shape
-        and z_s.dtype == z_t.dtype
-        and z_s.dtype in (torch.float32, torch.float64)
+        and z_s.dtype == z_t.dtype == torch.float32
         and p_t.ndim == 2
         and p_t.shape[0] == y_s.shape[0] == n
         and p_t.is_floating_point()
@@ -74,11 +73,11 @@ def small_batch_ckb(
     # Calls are cheaper so; what leaves is a number, or written into a plain tensor. A kernel that is too wide or too
     # narrow is a constant, without a warning.
     with torch.inference_mode(), np.errstate(all="ignore"):
-        source = _factor_of_source(y_s, p_t.shape[1], float(options["eps"]))
-        target = _factor_of_rows(p_t, float(options["eps"]))
-        if source is None or target is None:
+        factor = _factor_of_source(y_s, p_t.shape[1], float(options["eps"]))
+        weights = _weights_of_rows(p_t, float(options["eps"]))
+        if factor is None or weights is None:
             return None
-        value = paired_distance(z_s, z_t, (source, target), options["bandwidth"], options["method"], gradient)
+        value = paired_distance(z_s, z_t, factor, weights, options["bandwidth"], gradient)
     if value is None:
         return None
     result = torch.tensor(value, dtype=z_s.dtype)
@@ -114,7 +113,27 @@ def _factor_of_classes(y: Any, n_classes: int, eps: float) -> Tensor:
 
 
 def _factor_of_rows(labels: Tensor, eps: float) -> Tensor | None:
-    """C^T H D (n, n) of rows (n, K): the paper's formulas, C = sqrt(eps n) L^-T with L L^T = G_Y + eps n I.
+    """C^T H D (n, n) of rows (n, K), with C = sqrt(eps n) L^-T; None as for `_cholesky`."""
+    if (lower := _cholesky(labels, eps)) is None:
+        return None
+    identity = torch.eye(len(labels), dtype=torch.float64)
+    product: Tensor = torch.linalg.solve_triangular(lower, math.sqrt(eps) * identity, upper=False)
+    # On the centred part the inverse of H K H + eps n I is that of K + eps n I, less what it gives the constant.
+    of_ones = product.sum(dim=1)
+    return product.addr_(of_ones, of_ones @ product, alpha=-1 / float(of_ones @ of_ones))
+
+
+def _weights_of_rows(labels: Tensor, eps: float) -> Tensor | None:
+    """D H C C^T H D (n, n) of rows (n, K): the product of the factor with itself; None as for `_cholesky`."""
+    if (lower := _cholesky(labels, eps)) is None:
+        return None
+    inverse = torch.cholesky_inverse(lower)
+    of_ones = inverse.sum(dim=0)
+    return inverse.addr_(of_ones, of_ones, alpha=-1 / float(of_ones.sum())).mul_(eps)
+
+
+def _cholesky(labels: Tensor, eps: float) -> Tensor | None:
+    """L with L L^T = K + eps n I, for the kernel K of rows (n, K).
 
     None where rows are not on the simplex, beyond the rounding of float32.
     """
@@ -124,7 +143,8 @@ def _factor_of_rows(labels: Tensor, eps: float) -> Tensor | None:
         return None
     noise = label_noise(torch.finfo(labels.dtype).eps) * float(rows.max())  # differences below it are rounding
     rows -= np.add.reduce(rows, axis=0) / n  # exact where rows almost agree, so that products tell them apart
-    gram = _products(rows)
+    centred = torch.from_numpy(rows)
+    gram = (centred @ centred.T).numpy()
     norms = gram.diagonal().copy()
     gram *= 2
     gram -= norms
@@ -133,19 +153,4 @@ def _factor_of_rows(labels: Tensor, eps: float) -> Tensor | None:
     np.exp(gram, out=gram)
     gram.ravel()[:: n + 1] += eps * n
     lower, info = torch.linalg.cholesky_ex(torch.from_numpy(gram))
-    if int(info):
-        return None
-    product: Tensor = torch.linalg.solve_triangular(lower, _scaled_identity(n, math.sqrt(eps)), upper=False)
-    # On the centred part the inverse of H K H + eps n I is that of K + eps n I, less what it gives the constant.
-    of_ones = product.sum(dim=1)
-    return product.addr_(of_ones, of_ones @ product, alpha=-1 / float(of_ones @ of_ones))
-
-
-def _products(rows: Any) -> Any:
-    tensor = torch.from_numpy(rows)
-    return (tensor @ tensor.T).numpy()
-
-
-@lru_cache(maxsize=8)
-def _scaled_identity(n: int, scale: float) -> Tensor:
-    return scale * torch.eye(n, dtype=torch.float64)
+    return None if int(info) else lower
