@@ -352,12 +352,15 @@ def test_several_devices_are_refused(named, stage):
 def test_the_command_takes_it_as_a_field_of_the_recipe(named, tmp_path):
     words = ["adapt", "--source", "optdigits", "--target", "optdigits", "--network", "lenet", "--epochs", "1"]
     words += ["--set", f"head_start={named}", "--set", "epoch=1", "--set", "hidden=16", "--set", "features=8"]
-    words += ["--no-figure", "--no-report", "--accelerator", "cpu", "--quiet", "-o", str(tmp_path / "run")]
-    result = CliRunner().invoke(app, words)
+    words += ["--set", f"head_finish={named}", "--set", "norm=none", "--no-figure", "--accelerator", "cpu"]
+    result = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
-    manifest = RunFolder(tmp_path / "run").read_manifest()
-    assert manifest["head_start"]["steps"] == HEAD_STEPS
-    assert load_recipe(tmp_path / "run" / "recipe.yaml").head_start == named
+    assert "Behind the head finish." in result.output
+    assert "1 of 1 and a head finish" in (tmp_path / "run" / "report.html").read_text()
+    manifest, kept = RunFolder(tmp_path / "run").read_manifest(), load_recipe(tmp_path / "run" / "recipe.yaml")
+    for stage in ("head_start", "head_finish"):
+        assert manifest[stage]["steps"] == HEAD_STEPS
+        assert getattr(kept, stage) == named
 
 
 def test_a_ledger_keeps_what_it_came_to(named, tmp_path):

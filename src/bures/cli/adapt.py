@@ -247,7 +247,8 @@ def _show(console: Console, comparison: Comparison, source: Domain, target: Doma
         seconds = "" if row.seconds is None else f"{row.seconds:.0f}"
         table.add_row(Text(row.label), *[accuracy] * labelled, *[gain] * compared, score, seconds)
     console.print(table)
-    notes = ["Last epoch."]
+    finished = any("head_finish" in run.manifest for run in comparison.runs.values())
+    notes = ["Behind the head finish." if finished else "Last epoch."]
     if labelled:
         notes.append(f"Accuracy on {len(tested)} target samples, whose labels training has not seen.")
     if compared:

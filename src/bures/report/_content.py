@@ -123,7 +123,8 @@ def _run(run: Shown) -> dict[str, Any]:
         "chosen": chosen,
         "adabn": None if adabn is None else words.percent(adabn),
         "seconds": words.duration(final.get("seconds", last_value(record.epochs, "seconds"))),
-        "epochs": f"{len(record.epochs)} of {record.manifest['recipe'].get('epochs', '?')}",
+        "epochs": f"{len(record.epochs)} of {record.manifest['recipe'].get('epochs', '?')}"
+        + (" and a head finish" if "head_finish" in record.manifest and record.finished else ""),
         "missing": record.missing,
         "notes": [str(note) for note in record.manifest.get("notes") or []],
     }
