@@ -49,12 +49,23 @@ def test_constants_become_zero_and_zero_has_the_unit_one():
     assert (tuple(x.shape), bool(x.any()), scale, largest) == ((6, 3), False, 1.0, 1.0)
 
 
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("extreme", [-600.0, 600.0])
+def test_the_largest_entry_is_found_on_either_side(side, extreme):
+    given = samples()
+    given[side][1, 2] = extreme
+    x, scale, largest = pool(*(part.requires_grad_() for part in given))
+    assert (scale, largest) == (1.0, 512.0)  # the power of two below it
+    assert not x.requires_grad
+
+
 @pytest.mark.parametrize("odd", [math.inf, -math.inf, math.nan])
 def test_what_is_not_finite_is_left_as_it_is(odd):
     xs, xt = samples()
     xs[1, 1] = odd
-    x, scale, largest = pool(xs, xt)
+    x, scale, largest = pool(*(part.clone().requires_grad_() for part in (xs, xt)))
     torch.testing.assert_close(x, torch.cat([xs, xt]), equal_nan=True)
+    assert not x.requires_grad
     assert scale == 1
     assert not math.isfinite(largest)
 

@@ -103,6 +103,14 @@ def test_a_gradient_is_computed_where_one_is_wanted(monkeypatch):
     assert values == pytest.approx([values[0]] * 4, rel=1e-5)
 
 
+def test_the_result_is_of_the_type_of_the_features():
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert taken_value(*batch()).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def taken_value(*given):
     return small_batch_ckb(*given, OPTIONS, lambda *_: pytest.fail("the general path"))
 
@@ -144,6 +152,7 @@ def test_label_factors_are_those_of_the_formula(eps):
         "balanced": (torch.arange(9) % 3, 3),
         "unbalanced": (torch.tensor([0, 0, 0, 0, 1, 2, 2]), 3),
         "a class without samples": (torch.tensor([0, 0, 3, 3, 1]), 4),
+        "the last without samples": (torch.tensor([0, 0, 1, 1, 1]), 4),
         "one class": (torch.tensor([1, 1, 1, 1]), 2),
         "one each": (torch.arange(6), 6),
         "more classes than samples": (torch.tensor([0, 4, 4]), 7),
