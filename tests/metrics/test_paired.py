@@ -20,8 +20,8 @@ def is_taken(monkeypatch):
     """Fails where the small pass was not taken."""
     taken = []
 
-    def note(*arguments, distance=_small_batch.paired_distance):
-        taken.append(distance(*arguments))
+    def note(*arguments, distance=_small_batch.paired_distance, **options):
+        taken.append(distance(*arguments, **options))
         return taken[-1]
 
     monkeypatch.setattr(_small_batch, "paired_distance", note)
@@ -128,7 +128,7 @@ def test_distances_that_are_noise_beside_the_largest_are_left_to_the_general_pat
     for reach, expected in ((1.0, True), (1e6, False)):
         far = z_t.clone()
         far[0], far[1] = reach, -reach
-        found = _small_batch.paired_distance(z_s, far, identity, identity, "per-block", None)
+        found = _small_batch.paired_distance(z_s, far, identity, identity, "per-block", wanted=False)
         assert (found is not None) is expected
 
 
@@ -141,7 +141,6 @@ def test_what_memory_held_before_is_of_no_account(monkeypatch, bits):
     for held in (0, bits):
         old = torch.full((16, 16), held, dtype=torch.int32).view(torch.float32)
         monkeypatch.setattr(torch.Tensor, "new_empty", lambda x, rows, columns, old=old: old[:rows, :columns].clone())
-        gradient = torch.zeros(16, 6)
-        results.append((_small_batch.paired_distance(z_s, z_t, identity, identity, "per-block", gradient), gradient))
+        results.append(_small_batch.paired_distance(z_s, z_t, identity, identity, "per-block", wanted=True))
     assert results[0][0] == results[1][0]
     assert torch.equal(results[0][1], results[1][1])

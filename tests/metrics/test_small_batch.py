@@ -78,6 +78,14 @@ def test_batches_that_are_left_to_the_general_path():
         assert not taken(*given), name
 
 
+@pytest.mark.parametrize(
+    ("method", "n", "expected"), [("low-rank", 95, True), ("low-rank", 96, False), ("gram", 96, True)]
+)
+def test_low_rank_is_another_name_for_small_matrices_alone(method, n, expected):
+    found = small_batch_ckb(*batch(n), OPTIONS | {"method": method}, lambda *_: pytest.fail("the general path"))
+    assert (found is not None) is expected
+
+
 def test_nothing_is_taken_where_values_must_not_be_looked_at(monkeypatch):
     for name, value in (("checks_values", False), ("is_transformed", True)):
         with monkeypatch.context() as patched:
@@ -89,9 +97,9 @@ def test_a_gradient_is_computed_where_one_is_wanted(monkeypatch):
     z_s, y_s, z_t, p_t = batch()
     distance, asked = _small_batch.paired_distance, []
 
-    def note(*arguments):
-        asked.append(arguments[-1] is not None)
-        return distance(*arguments)
+    def note(*arguments, wanted):
+        asked.append(wanted)
+        return distance(*arguments, wanted=wanted)
 
     monkeypatch.setattr(_small_batch, "paired_distance", note)
     leaf, other = z_s.clone().requires_grad_(), z_t.clone().requires_grad_()

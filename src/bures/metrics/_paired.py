@@ -23,9 +23,9 @@ __all__ = ["paired_distance"]
 
 
 def paired_distance(
-    xs: Tensor, xt: Tensor, factor: Tensor, weights: Tensor, bandwidth: Bandwidth, gradient: Tensor | None
-) -> float | None:
-    """The squared distance of samples (n, d) in float32; its gradient (2 n, d) goes where given.
+    xs: Tensor, xt: Tensor, factor: Tensor, weights: Tensor, bandwidth: Bandwidth, *, wanted: bool
+) -> tuple[float, Tensor | None] | None:
+    """The squared distance of samples (n, d) in float32 and, where it is wanted, its gradient (2 n, d).
 
     ``factor`` is C^T H D (n, n) of the source and ``weights`` are D H C C^T H D (n, n) of the target, both in float64.
     None where distances beside the bandwidth are noise, or a feature is not finite.
@@ -57,8 +57,8 @@ def paired_distance(
     own = (rounded.T @ rounded).numpy(), weights.to(x.dtype).numpy()
     traces = sum(float(np.add.reduce(block * weight, axis=None)) for block, weight in zip(blocks, own, strict=False))
     right = torch.from_numpy(blocks[2].astype(np.float64)) @ factor.T
-    if gradient is None:
-        return traces - 2 * _norm(right, weights)
+    if not wanted:
+        return traces - 2 * _norm(right, weights), None
     norm, left, turned = _norm_and_vectors(right, weights)
     between = (left.to(x.dtype) @ (turned.to(x.dtype).T @ rounded)).numpy()
     for block, weight, rate in zip(blocks, (*own, between), gradient_rates(widths, scale), strict=True):
@@ -67,8 +67,9 @@ def paired_distance(
         block *= rate
     pairs[:n, n:] = blocks[2].T
     pairs.ravel()[:: 2 * n + 1] -= np.add.reduce(pairs, axis=1)
-    torch.mm(kernel, x, out=gradient)
-    return traces - 2 * norm
+    with torch.inference_mode(False):
+        gradient = xs.new_empty(2 * n, xs.shape[1])  # a plain tensor, which a graph may keep
+    return traces - 2 * norm, torch.mm(kernel, x, out=gradient)
 
 
 def _norm(right: Tensor, weights: Tensor) -> float:

@@ -20,6 +20,7 @@ from bures.arrays import checks_values, is_transformed
 from bures.factors import label_noise
 from bures.metrics._fused import with_gradient
 from bures.metrics._paired import paired_distance
+from bures.spectral import SMALL
 
 __all__ = ["is_ordinary", "small_batch_ckb"]
 
@@ -38,7 +39,7 @@ def is_ordinary(options: Mapping[str, Any]) -> bool:
         and options["bandwidth"] != "median"
         and options["prior"] is None
         and not isinstance(options["eps"], str)
-        and options["method"] in ("auto", "gram")
+        and options["method"] in ("auto", "gram", "low-rank")
     )
 
 
@@ -57,6 +58,7 @@ def small_batch_ckb(
     n = z_s.shape[0]
     if not (
         0 < n <= LARGEST
+        and (options["method"] != "low-rank" or n < SMALL)  # where it is another name of "gram"
         and z_s.ndim == 2
         and z_s.shape == z_t.shape
         and z_s.dtype == z_t.dtype == torch.float32
@@ -69,18 +71,18 @@ def small_batch_ckb(
     ):
         return None
     wanted = torch.is_grad_enabled() and (z_s.requires_grad or z_t.requires_grad)
-    gradient = z_s.new_empty(2 * n, z_s.shape[1]) if wanted else None
-    # Calls are cheaper so; what leaves is a number, or written into a plain tensor. A kernel that is too wide or too
-    # narrow is a constant, without a warning.
+    # Calls are cheaper so; what leaves is a number and a plain tensor. A kernel that is too wide or too narrow is a
+    # constant, without a warning.
     with torch.inference_mode(), np.errstate(all="ignore"):
         factor = _factor_of_source(y_s, p_t.shape[1], float(options["eps"]))
         weights = _weights_of_rows(p_t, float(options["eps"]))
         if factor is None or weights is None:
             return None
-        value = paired_distance(z_s, z_t, factor, weights, options["bandwidth"], gradient)
-    if value is None:
+        found = paired_distance(z_s, z_t, factor, weights, options["bandwidth"], wanted=wanted)
+    if found is None:
         return None
-    result = torch.tensor(value, dtype=z_s.dtype)
+    value, gradient = found
+    result = torch.scalar_tensor(value, dtype=z_s.dtype)
     return result if gradient is None else with_gradient(z_s, z_t, result, gradient, reference)
 
 
