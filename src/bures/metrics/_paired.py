@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bures.deflation import GRAM_RESOLUTION, TINY, converging
+from bures.deflation import GRAM_RESOLUTION, TINY, converging, eigh_of_gram
 from bures.exact_distances import smallest_square
 from bures.kernels import Bandwidth
 from bures.metrics._pooled import gradient_rates, pool, widths_of_blocks
@@ -85,8 +85,7 @@ def _norm_and_vectors(right: Tensor, weights: Tensor) -> tuple[float, Tensor, Te
     the digits: those of float64 are as many as the kernel has.
     """
     weighted = weights @ right
-    values, v = converging(torch.linalg.eigh, right.T @ weighted)
-    s = np.sqrt(np.maximum(values.numpy(), 0))
-    left = (weighted @ v).numpy()
+    values, v = eigh_of_gram(right.T @ weighted)
+    s, left = values.numpy(), (weighted @ v).numpy()
     left /= np.maximum(s, GRAM_RESOLUTION * s[-1] + TINY)
     return float(s.sum()), torch.from_numpy(left), v

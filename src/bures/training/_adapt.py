@@ -146,11 +146,12 @@ def adapt(
     with quiet():
         setting = prepare(source, target, evaluation, recipe, partial, in_memory, n_workers)
         _check_devices(setting, devices, strategy, sync_batchnorm)
-        setting.head_recipes = head_recipes(setting, folder.read_manifest() if resume else None)
+        manifest = folder.read_manifest() if resume else None
+        setting.head_recipes = head_recipes(setting, manifest)
         # Of several processes one writes the run folder.
         leads = devices == 1 or rank_zero_only.rank == 0  # type: ignore[attr-defined]
-        if resume and folder.read_manifest()["status"] == "finished":
-            return Run(folder.path, folder.read_manifest())
+        if manifest is not None and manifest["status"] == "finished":
+            return Run(folder.path, manifest)
         with folder.held() if leads else nullcontext():
             state = _start(folder, setting, resume, origin, leads) if leads or resume else None
             if state != "finished":
@@ -224,7 +225,6 @@ def _start(
             compare(folder.manifest, fingerprint_of(manifest["recipe"], there), setting.fingerprint)
         if leads:
             folder.remove_partial_files()
-            manifest.pop("schema")
             folder.write_manifest(manifest | {"status": "running", "reason": None})
             if not folder.recipe.is_file():
                 setting.recipe.save(folder.recipe)

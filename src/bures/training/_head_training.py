@@ -29,9 +29,7 @@ from bures.training._setting import Setting, make_ready
 __all__ = ["HEAD_FIELDS", "head_recipes", "train_head"]
 
 BACKBONES = ("identity", "auto")  # of recipes for feature vectors
-HEAD_FIELDS = {"head_start": "head start", "head_finish": "head finish"}
-"""Fields of a recipe that name another, and what they are called in words, in the order of a run."""
-
+HEAD_FIELDS = ("head_start", "head_finish")  # of a recipe, that name another, in the order of a run
 SHARED = ("method", "head", "hidden", "features", "seed", "source_holdout", "select")  # with the run itself
 
 
@@ -128,7 +126,7 @@ def train_head(session: Session, field: str, trainer_options: Mapping[str, Any])
     trainer_options : mapping
         Of Lightning's trainer; the head is trained on one device.
     """
-    setting, begun, words = session.setting, time.perf_counter(), HEAD_FIELDS[field]
+    setting, begun, words = session.setting, time.perf_counter(), field.replace("_", " ")
     given = f"{field}={getattr(setting.recipe, field)!r}"
     options = dict(trainer_options) | {"devices": 1, "strategy": "auto", "sync_batchnorm": False}
     device = L.Fabric(accelerator=options["accelerator"], devices=1).device  # as Lightning's trainer chooses it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import lightning as L
 import torch
@@ -44,8 +45,8 @@ def _seed_generators(seed: int, device: torch.device) -> None:
         torch.mps.manual_seed(seed)
 
 
-def _parameters(optimiser: torch.optim.Optimizer) -> list[nn.Parameter]:
-    return [parameter for group in optimiser.param_groups for parameter in group["params"]]
+def _parameters(groups: list[dict[str, Any]]) -> list[nn.Parameter]:
+    return [parameter for group in groups for parameter in group["params"]]
 
 
 class AdaptationModule(L.LightningModule):
@@ -139,7 +140,9 @@ class AdaptationModule(L.LightningModule):
             wanted = self.recipe.cuda_graphs and self.recipe.precision == "32-true" and self.device.type == "cuda"
             capture = wanted and self.queue is None and self.method.capturable
             assert self._generator is not None
-            self._graphs = StepGraphs(self._outcome, _parameters(optimiser), [self._generator], capture=capture)
+            self._graphs = StepGraphs(
+                self._outcome, _parameters(optimiser.param_groups), [self._generator], capture=capture
+            )
         return self._graphs
 
     def forget_graphs(self) -> None:
@@ -163,10 +166,10 @@ class AdaptationModule(L.LightningModule):
         losses = {"loss": loss, "cross_entropy": cross_entropy, **objective.values}
         return Outcome(loss, *stacked(losses, {"source_accuracy": right}))
 
-    def clip_gradient(self, parameters: list[nn.Parameter]) -> None:
-        """Shorten the gradient of parameters to the length in the recipe, where there is one."""
+    def clip_gradient(self, groups: list[dict[str, Any]]) -> None:
+        """Shorten the gradient of an optimiser's groups of parameters to the length in the recipe, if there is one."""
         if self.recipe.gradient_clip is not None:
-            torch.nn.utils.clip_grad_norm_(parameters, self.recipe.gradient_clip)
+            torch.nn.utils.clip_grad_norm_(_parameters(groups), self.recipe.gradient_clip)
 
     def configure_gradient_clipping(
         self,
@@ -175,12 +178,12 @@ class AdaptationModule(L.LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip by the recipe: the trainer refuses to in mixed precision, lest fused optimisers scale gradients."""
-        self.clip_gradient(_parameters(optimizer))
+        self.clip_gradient(optimizer.param_groups)
 
     def _update(self) -> None:
         """What the trainer does with gradients, without its hooks."""
         (optimiser,), (schedule,) = self.trainer.optimizers, self.trainer.lr_scheduler_configs
-        self.clip_gradient(_parameters(optimiser))
+        self.clip_gradient(optimiser.param_groups)
         optimiser.step()
         assert isinstance(schedule.scheduler, torch.optim.lr_scheduler.LambdaLR)
         schedule.scheduler.step()

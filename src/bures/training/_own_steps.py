@@ -102,7 +102,7 @@ def _updates(module: AdaptationModule, method: OwnTraining, number: int) -> Call
             parameters += group["params"]
         optimiser.zero_grad()
         module.manual_backward(loss, inputs=parameters)
-        module.clip_gradient(parameters)
+        module.clip_gradient(optimiser.param_groups)
         optimiser.step()
 
     return update

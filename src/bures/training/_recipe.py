@@ -158,9 +158,9 @@ class Recipe:
     training_size: int | None = None
     backbone_batchnorm: str = "training"
     frozen_stages: int = 0
-
     head_start: str | None = None
     head_finish: str | None = None
+
     batch_size: int = 128
     epochs: int = 20
     epoch: str | int = "shorter"

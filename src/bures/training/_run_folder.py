@@ -148,7 +148,7 @@ class RunFolder:
         return content
 
     def write_manifest(self, content: Mapping[str, Any]) -> None:
-        """Write the manifest."""
+        """Write the manifest, one that was read or a new one."""
         write_json(self.manifest, {"schema": SCHEMA, **content})
 
     def write_log(self, rows: Sequence[Mapping[str, Any]]) -> None:

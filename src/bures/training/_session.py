@@ -196,7 +196,6 @@ class Session:
     def note_head(self, field: str, outcome: dict[str, Any]) -> None:
         """Write into the manifest what a training of the head alone came to."""
         content = self.folder.read_manifest()
-        content.pop("schema")
         self.folder.write_manifest(content | {field: content[field] | outcome})
 
     def write_status(self, status: str, reason: str | None, outcome: dict[str, Any] | None = None) -> None:
@@ -204,7 +203,6 @@ class Session:
         content = self.folder.read_manifest()
         content |= {"status": status, "reason": reason, "hardware": self.hardware, "notes": self.recorder.notes}
         content |= {"epochs": self.recorder.rows, "final": outcome}
-        content.pop("schema")
         self.folder.write_manifest(content)
 
 
