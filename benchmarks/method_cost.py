@@ -24,11 +24,10 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn.functional import cross_entropy
 
+from benchmarks.manifest import write_manifest
 from benchmarks.training_step import time_block
-from bures.files import write_json
 from bures.methods import Batch, OwnStep, OwnTraining, make_method, method_info, method_names
 from bures.networks import Network, build_network
-from bures.provenance import hardware, versions
 
 SAMPLES, FEATURES, CLASSES, SIDE = 1024, 512, 10, 28
 BATCH_SIZES = (32, 128)
@@ -151,15 +150,9 @@ def main() -> None:
         table.add_row(row["method"], str(row["batch_size"]), *cells)
     Console().print(table)
     options = f"--device {arguments.device} --blocks {arguments.blocks} --length {arguments.length}"
-    manifest = {
-        "command": f"python -m benchmarks.method_cost {options}",
-        "versions": versions(),
-        "hardware": hardware(device),
-        "setting": {"features": FEATURES, "classes": CLASSES, "image_side": SIDE},
-        "results": results,
-    }
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    print(f"Written: {write_json(arguments.output / f'method-cost-{arguments.device}.json', manifest)}")
+    setting = {"features": FEATURES, "classes": CLASSES, "image_side": SIDE}
+    command = f"python -m benchmarks.method_cost {options}"
+    write_manifest(arguments.output, "method-cost", command, device, results, setting=setting)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,7 @@ import torch
 from torch import Tensor
 
 import bures
-from bures.files import write_json
-from bures.provenance import hardware, versions
+from benchmarks.manifest import write_manifest
 
 D_IN, CLASSES, LANDMARKS = 512, 10, 1024
 MATRIX = {"cpu": 2048, "cuda": 8192}
@@ -123,14 +122,8 @@ def main() -> None:
     result = measure(arguments.n, chunk, arguments.device)
     for name, value in result.items():
         print(f"{name:38} {value:,.4g}" if isinstance(value, float) else f"{name:38} {value}")
-    manifest = {
-        "command": f"python -m benchmarks.moments --n {arguments.n} --chunk {chunk} --device {arguments.device}",
-        "versions": versions(),
-        "hardware": hardware(arguments.device),
-        "results": [result],
-    }
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    print(f"Written: {write_json(arguments.output / f'moments-{arguments.device}.json', manifest)}")
+    command = f"python -m benchmarks.moments --n {arguments.n} --chunk {chunk} --device {arguments.device}"
+    write_manifest(arguments.output, "moments", command, arguments.device, [result])
 
 
 if __name__ == "__main__":

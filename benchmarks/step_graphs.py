@@ -20,9 +20,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.manifest import write_manifest
 from bures.data import Domain, TensorSamples
-from bures.files import write_json
-from bures.provenance import hardware, versions
 from bures.training import Recipe, adapt
 
 SETTINGS = {
@@ -94,15 +93,10 @@ def main() -> None:
             results.append(row)
             table.add_row(name, method, f"{row['launched_ms']:.2f}", f"{row['replayed_ms']:.2f}", f"{row['ratio']:.1f}")
     Console().print(table)
-    manifest = {
-        "command": f"python -m benchmarks.step_graphs --device {device} --steps {arguments.steps} "
-        f"--rounds {arguments.rounds}",
-        "versions": versions(),
-        "hardware": hardware(torch.device(device)),
-        "results": results,
-    }
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    print(f"Written: {write_json(arguments.output / f'step-graphs-{device}.json', manifest)}")
+    command = (
+        f"python -m benchmarks.step_graphs --device {device} --steps {arguments.steps} --rounds {arguments.rounds}"
+    )
+    write_manifest(arguments.output, "step-graphs", command, device, results)
 
 
 if __name__ == "__main__":

@@ -38,11 +38,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 from torchvision.transforms import v2
 
+from benchmarks.manifest import write_manifest
 from benchmarks.report import RESULTS
 from bures.data import Domain, TensorSamples, load_domain
-from bures.files import write_json
 from bures.networks import Network
-from bures.provenance import hardware, versions
 from bures.training import AUGMENTATIONS, AdaptationModule, PairData, Recipe, assemble
 from bures.training._inputs import Inputs
 from bures.training._quiet import quiet
@@ -296,14 +295,7 @@ def main() -> None:
     words += ["--workers", str(arguments.workers), *(["--data-root", "DIR"] if arguments.data_root else [])]
     words += ["--precision", arguments.precision] if arguments.precision else []
     words += ["--eager"] if arguments.eager else []
-    manifest = {
-        "command": shlex.join(words),
-        "versions": versions(),
-        "hardware": hardware(device),
-        "results": [row],
-    }
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    print(f"Written: {write_json(arguments.output / f'throughput-{arguments.device}.json', manifest)}")
+    write_manifest(arguments.output, "throughput", shlex.join(words), device, [row])
 
 
 if __name__ == "__main__":

@@ -19,9 +19,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.manifest import write_manifest
 from bures.data import Domain, TensorSamples
-from bures.files import write_json
-from bures.provenance import hardware, versions
 from bures.training import AdaptationModule, PairData, Recipe, assemble
 
 SETTINGS = {
@@ -107,14 +106,8 @@ def main() -> None:
         cells = [f"{row['ckb_ms']:.1f}", f"{row['without_ms']:.1f}", f"{row['ratio']:.2f}"]
         table.add_row(row["network"], str(row["batch_size"]), *cells)
     Console().print(table)
-    manifest = {
-        "command": f"python -m benchmarks.training_step --device {arguments.device} --seconds {arguments.seconds:g}",
-        "versions": versions(),
-        "hardware": hardware(device),
-        "results": results,
-    }
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    print(f"Written: {write_json(arguments.output / f'training-step-{arguments.device}.json', manifest)}")
+    command = f"python -m benchmarks.training_step --device {arguments.device} --seconds {arguments.seconds:g}"
+    write_manifest(arguments.output, "training-step", command, device, results)
 
 
 if __name__ == "__main__":
