@@ -44,10 +44,50 @@ def test_terms_that_compare_domains_see_the_queue_and_terms_on_predictions_do_no
         torch.testing.assert_close(values[name], alone[name])
 
 
-def module_of(source, **changes):
-    recipe = Recipe(method="ckb", hidden=8, features=4, batch_size=16, **changes)
+@pytest.mark.parametrize("name", ["im", "mcc", "bnm", "ckw"])
+def test_terms_on_many_predictions_see_the_queue_where_they_are_asked_to(name):
+    options = {"diversity": 0.3, "confusion": 0.7} if name in ("im", "ckw") else {}
+    method, current, queue = make_method(name, **options), batch(1), FeatureQueue(20)
+    queue.join(batch(0))
+    joined = queue.join(current)
+    values = method(current, 0.0, 1.0, joined, join_predictions=True).values
+    alone, together = method(current, 0.0).values, method(joined, 0.0).values
+    for term, value in values.items():
+        expected = alone if term == "entropy" else together
+        torch.testing.assert_close(value, expected[term])
+        assert not torch.isclose(alone[term], together[term])
+
+
+@pytest.mark.parametrize("name", ["im", "mcc"])
+def test_a_queue_of_the_same_predictions_changes_neither_value_nor_gradient(name):
+    method, current = make_method(name), batch(1)
+    queue = FeatureQueue(20)
+    for _ in range(3):
+        queue.join(current)
+    joined = queue.join(current)
+    assert len(joined.logits_t) == 20
+    found, expected = (method(current, 0.0, 1.0, *more, join_predictions=True).total for more in ((joined,), ()))
+    torch.testing.assert_close(found, expected)
+    found, expected = (torch.autograd.grad(total, current.logits_t)[0] for total in (found, expected))
+    assert expected.norm() > 1e-3
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_gradient_of_diversity_is_that_of_many_predictions_estimated_from_the_batch():
+    method, current, queue = make_method("im", entropy=0.0, diversity=1.0), batch(1), FeatureQueue(50)
+    for seed in range(5, 12):
+        queue.join(batch(seed))
+    joined = queue.join(current)
+    (found,) = torch.autograd.grad(method(current, 0.0, 1.0, joined, join_predictions=True).total, current.logits_t)
+    mean, own = joined.p_t.mean(dim=0).detach(), current.p_t.mean(dim=0)
+    (expected,) = torch.autograd.grad(own @ (mean.log() + 1), current.logits_t)
+    torch.testing.assert_close(found, expected)
+
+
+def module_of(source, method="ckb", **changes):
+    recipe = Recipe(method=method, hidden=8, features=4, batch_size=16, **changes)
     _, network, inputs = assemble(recipe, 4, source.samples.shape)
-    return AdaptationModule(network, make_method("ckb"), inputs, recipe, 1, 4)
+    return AdaptationModule(network, make_method(method), inputs, recipe, 1, 4)
 
 
 def test_a_training_step_joins_the_samples_of_the_step_before():
@@ -63,6 +103,19 @@ def test_a_training_step_joins_the_samples_of_the_step_before():
     objective = make_method("ckb")(Batch(z_s[order], logits_s[order], y_s[order], z_t[order], logits_t[order]), 0.0)
     entropy = make_method("entropy")(Batch(z_s, logits_s, y_s, z_t[16:], logits_t[16:]), 0.0)
     torch.testing.assert_close(loss, expected + objective.values["ckb"] + entropy.total)
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_training_step_joins_the_predictions_of_the_step_before_where_asked(joins):
+    source, target = vectors(32, seed=1), vectors(32, seed=2, shift=1.0)
+    x_s, x_t, y_s = source.samples.tensor, target.samples.tensor, source.labels
+    module = module_of(source, "mcc", queue=100, queue_predictions=joins, head="linear")
+    for number, rows in enumerate((slice(0, 16), slice(16, 32))):
+        loss = module.training_step(Step(number, x_s[rows], y_s[rows], x_t[rows]), 0)
+    (z_s, logits_s), (z_t, logits_t) = module.network(x_s), module.network(x_t)
+    seen = slice(0 if joins else 16, 32)
+    confusion = make_method("mcc")(Batch(z_s, logits_s, y_s, z_t[seen], logits_t[seen]), 0.0)
+    torch.testing.assert_close(loss, F.cross_entropy(logits_s[16:], y_s[16:]) + confusion.total)
 
 
 def test_a_queue_survives_a_checkpoint():

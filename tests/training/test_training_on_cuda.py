@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from small_runs import pictures, vectors
 
 from bures.data import Domain, TensorSamples
 from bures.networks import build_network, freeze_batchnorm
-from bures.training import Recipe, adapt
+from bures.training import Recipe, adapt, assemble
 from bures.training._passes import Passes
 from bures.training._placement import move_samples
 from bures.training._step_graphs import StepGraphs
@@ -60,6 +61,20 @@ def _large(seed):
     return TensorSamples(torch.randint(256, (24, 3, 56, 56), dtype=torch.uint8, generator=generator))
 
 
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_a_clipped_step_has_the_length_of_the_clip(precision, tmp_path):
+    recipe = Recipe(
+        method="source", network="identity", head="linear", optimiser="sgd", momentum=0.0, lr=1.0, batch_size=8,
+        epochs=1, epoch=1, gradient_clip=0.01, precision=precision,
+    )  # fmt: skip
+    source, target = vectors(32, seed=1, name="s"), vectors(24, seed=2, name="t", shift=1)
+    run = adapt(source, target, recipe, tmp_path / "run", accelerator="gpu")
+    before = assemble(recipe, source.n_classes, tuple(source.samples.shape))[1].state_dict()
+    after = load_file(run.path / "model.safetensors")
+    moved = torch.cat([(after[name] - before[name]).flatten() for name in before])
+    assert float(moved.norm()) == pytest.approx(0.01, rel=1e-3)
+
+
 def test_training_and_evaluation_share_the_samples_on_the_device():
     domain = pictures(16, seed=1)
     first, second = (move_samples(part, torch.device("cuda", 0)) for part in (domain, domain.hide_labels()[0]))
@@ -79,15 +94,15 @@ CAPTURED = (
 
 @pytest.fixture
 def graphs(monkeypatch):
-    """The graphs of the steps of each training."""
-    made, original = [], StepGraphs.__init__
+    """How many graphs each training had when it gave them up."""
+    counts, original = [], StepGraphs.forget
 
-    def note(self, *args, **options):
-        made.append(self)
-        original(self, *args, **options)
+    def note(self):
+        counts.append(len(self._graphs))
+        original(self)
 
-    monkeypatch.setattr(StepGraphs, "__init__", note)
-    return made
+    monkeypatch.setattr(StepGraphs, "forget", note)
+    return counts
 
 
 def run_twice(graphs, folder, make_domain, **fields):
@@ -99,7 +114,7 @@ def run_twice(graphs, folder, make_domain, **fields):
         recipe = Recipe(**fields, cuda_graphs=captured)
         run = adapt(source, target, recipe, folder / str(captured), accelerator="gpu")
         found.append([row["loss"] for row in run.manifest["epochs"]])
-        assert len(graphs[-1]._graphs) == captured
+        assert graphs.pop() == captured
     return found
 
 
@@ -124,5 +139,5 @@ def test_replayed_steps_follow_the_weights_of_the_terms(graphs, tmp_path):
         recipe = Recipe(batch_size=8, epochs=2, epoch=12, hidden=16, features=8, cuda_graphs=captured, **fields)
         run = adapt(source, target, recipe, tmp_path / str(captured), accelerator="gpu")
         losses.append([row["loss"] for row in run.manifest["epochs"]])
-    assert len(graphs[-1]._graphs) == 2  # before the alignment counts, and from then on
+    assert graphs == [0, 2]  # before the alignment counts, and from then on
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-6)

@@ -97,11 +97,14 @@ class Term(nn.Module):
 
     ``joins_queue`` tells whether the term sees samples of earlier steps too, where a recipe keeps them in a queue. It
     is for terms that compare domains; those that ask something of each prediction learn nothing from old ones.
+    ``of_many_predictions`` marks terms on the target's predictions as a whole, such as how often each class is
+    predicted: they see the queue where the recipe asks for it.
     ``capturable`` tells whether a CUDA graph can replay the term: that it never looks at values on the host, and
     what it keeps for the next step it writes in place. Terms that do not say so run as they are.
     """
 
     joins_queue: ClassVar[bool] = True
+    of_many_predictions: ClassVar[bool] = False
     capturable: bool = False
 
     def __init__(self, name: str, schedule: Schedule) -> None:
@@ -228,14 +231,23 @@ class Method(nn.Module):
             assert isinstance(term, Term)
             term.setup(n_features, n_classes)
 
-    def forward(self, batch: Batch, epoch: float, progress: float = 1.0, joined: Batch | None = None) -> Objective:
+    def forward(
+        self,
+        batch: Batch,
+        epoch: float,
+        progress: float = 1.0,
+        joined: Batch | None = None,
+        *,
+        join_predictions: bool = False,
+    ) -> Objective:
         """The method's part of the objective at a point of training.
 
         The point is counted in epochs, and as the share of the training that is done for schedules that rise over the
         whole of it; without a share they are at their end. ``joined`` is the batch with samples of earlier steps, for
-        the terms that compare domains.
+        the terms that compare domains and, with ``join_predictions``, for those on many predictions.
         """
-        return self.objective(batch, self.weights(epoch, progress), joined)
+        weights = self.weights(epoch, progress)
+        return self.objective(batch, weights, joined, join_predictions=join_predictions)
 
     def weights(self, epoch: float, progress: float = 1.0) -> dict[str, float]:
         """The weights of the terms that count at a point of training, by name."""
@@ -247,15 +259,28 @@ class Method(nn.Module):
                 found[term.name] = weight
         return found
 
-    def objective(self, batch: Batch, weights: Mapping[str, float | Tensor], joined: Batch | None = None) -> Objective:
+    def objective(
+        self,
+        batch: Batch,
+        weights: Mapping[str, float | Tensor],
+        joined: Batch | None = None,
+        *,
+        join_predictions: bool = False,
+    ) -> Objective:
         """The method's part of the objective, of the terms that have a weight."""
         joined = batch if joined is None else joined
+        dilution = len(joined.logits_t) / max(len(batch.logits_t), 1)
         values: dict[str, Tensor] = {}
         total = torch.zeros((), device=batch.z_s.device)
         for term in self.terms:
             assert isinstance(term, Term)
             if term.name in weights:
-                seen = joined if term.joins_queue else batch
+                joins_predictions = join_predictions and term.of_many_predictions
+                seen = joined if term.joins_queue or joins_predictions else batch
                 values[term.name], contribution = term.weighted(seen, weights[term.name])
+                if joins_predictions:
+                    # The batch is a small part of what the term sees, and so would be the gradient through it. Scaled
+                    # by the share, it is that of the term on many predictions, estimated from those of the batch.
+                    contribution = contribution.detach() + dilution * (contribution - contribution.detach())
                 total = total + contribution
         return Objective(total, values, weights)

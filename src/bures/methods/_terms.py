@@ -49,6 +49,7 @@ class DiversityTerm(Term):
     """Minus the entropy of the mean prediction: small when all classes are predicted."""
 
     joins_queue = False
+    of_many_predictions = True
     capturable = True
 
     def __init__(self, weight: float, start: float = 0.0, ramp: float = 0.0) -> None:
@@ -64,6 +65,7 @@ class ClassConfusionTerm(Term):
     """How much of a class's predicted probability lies on samples that are predicted as other classes too."""
 
     joins_queue = False
+    of_many_predictions = True
     capturable = True
 
     def __init__(self, schedule: Schedule, temperature: float = TEMPERATURE) -> None:

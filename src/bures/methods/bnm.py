@@ -27,6 +27,7 @@ class NuclearNormTerm(Term):
     """Minus the nuclear norm of the target's predictions over their number."""
 
     joins_queue = False
+    of_many_predictions = True
     capturable = True
 
     def forward(self, batch: Batch) -> Tensor:

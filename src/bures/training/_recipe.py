@@ -92,7 +92,12 @@ class Recipe:
         An epoch is one pass over the shorter or the longer domain, or this many steps.
     queue : int
         Samples of each domain from earlier steps that join the batch in the alignment terms, with their features and
-        predictions of then. For batches that are small beside the number of classes.
+        predictions of then. For batches that are small beside the number of classes. The gradient flows through the
+        batch alone.
+    queue_predictions : bool
+        The queue also joins the batch in the terms on the target's predictions as a whole (``diversity``,
+        ``confusion``, those of `mcc` and `bnm`): 32 predictions say little about how 65 classes are confused. Their
+        gradient through the batch is scaled up to what it would be for as many new predictions.
     class_balanced : bool
         Draw source samples so that classes are equally frequent.
     augment : str
@@ -165,6 +170,7 @@ class Recipe:
     epochs: int = 20
     epoch: str | int = "shorter"
     queue: int = 0
+    queue_predictions: bool = False
     class_balanced: bool = False
     augment: str = "none"
     joint_forward: bool = False
