@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ eigendecompositions, a singular value decomposition (on a GPU by the fastest of 
 and autograd through all of it. Contestants take turns in one process, and times are medians. Ratios are textbook over
 bures: above one, bures is faster. Errors are relative to the textbook formula in float64: of the value to the sum of
 the two traces, of the gradient in norm. Memory is the peak during value and gradient, as a share of the textbook's. On
-a GPU it includes the CUDA graph that `CKBLoss` keeps for batches up to 2048, with the workspaces of its libraries, many
-times what small batches need by themselves; `cuda_graphs=False` does without.
+a GPU it includes what the CUDA graph keeps that `CKBLoss` makes for batches up to 2048: torch gives a graph memory of
+its own, in pieces of 2 and 20 MiB, which is more than small batches need; `cuda_graphs=False` does without.
 
 Features: *clusters* (classes of 32 intrinsic dimensions in 512), *noise* (512 independent dimensions), *lenet* (512
 features of a LeNet after a short training on MNIST and USPS, or on the bundled digits where these are not there),
@@ -44,6 +44,12 @@ Images per second of whole training steps, images in memory, medians over rounds
 is the library's loop with the alignment, *without* the same loop and images without that term (method `entropy`),
 *plain* a data loader with torchvision's transforms in worker processes and the same network, precision and number of
 images. The step ratio is the time of a step with the alignment over one without; the batch is that of each domain."""
+
+STEP_GRAPHS = """\
+## Steps as CUDA graphs
+
+Milliseconds of a training step in full precision, with data, optimiser and the trainer's overhead: *launched* kernel by
+kernel, *replayed* as a CUDA graph, which is what `bures adapt` does where the method allows it."""
 
 COLUMNS = {
     "features": "features", "n": "n = m", "textbook_ms": "textbook ms", "bures_ms": "bures ms", "ratio": "ratio",
@@ -64,9 +70,13 @@ def read_manifests(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
     return {file.stem.removeprefix("ckb-"): json.loads(file.read_text(encoding="utf-8")) for file in files}
 
 
-def read_throughput(folder: Path = RESULTS) -> list[dict[str, Any]]:
-    """What `benchmarks.throughput` has measured, a manifest for each device; none where it did not run."""
-    return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("throughput-*.json"))]
+def read_trainings(folder: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
+    """What the benchmarks of whole trainings have measured, a manifest for each device; none where one did not run."""
+    found = {}
+    for name in ("throughput", "step-graphs"):
+        files = sorted(folder.glob(f"{name}-*.json"))
+        found[name] = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return found
 
 
 def machine(manifest: dict[str, Any]) -> str:
@@ -75,7 +85,7 @@ def machine(manifest: dict[str, Any]) -> str:
     return str(found.get("accelerator") or f"{found['threads']} CPU cores")
 
 
-def page(manifests: dict[str, dict[str, Any]], throughput: Sequence[dict[str, Any]] = ()) -> str:
+def page(manifests: dict[str, dict[str, Any]], trainings: Mapping[str, Sequence[dict[str, Any]]]) -> str:
     """The page in Markdown; the pictures are named as `write_report` writes them."""
     lines = [INTRODUCTION, ""]
     for device, manifest in manifests.items():
@@ -96,7 +106,8 @@ def page(manifests: dict[str, dict[str, Any]], throughput: Sequence[dict[str, An
                 f"{row['loop_ms']:.1f} ms one after another.",
                 "",
             ]
-    return "\n".join([*lines, *_throughput(throughput)])
+    lines += _throughput(trainings.get("throughput", ()))
+    return "\n".join([*lines, *_step_graphs(trainings.get("step-graphs", ()))])
 
 
 def write_report(folder: Path = RESULTS, file: Path = PAGE) -> Path:
@@ -106,7 +117,7 @@ def write_report(folder: Path = RESULTS, file: Path = PAGE) -> Path:
     images.mkdir(parents=True, exist_ok=True)
     for device, manifest in manifests.items():
         _plot(manifest["results"], images / _picture(device), machine(manifest))
-    file.write_text(page(manifests, read_throughput(folder)), encoding="utf-8")
+    file.write_text(page(manifests, read_trainings(folder)), encoding="utf-8")
     return file
 
 
@@ -160,8 +171,26 @@ def _throughput(manifests: Sequence[dict[str, Any]]) -> list[str]:
             cells = [machine(manifest), row["network"], row["images"], str(row["batch_size"]), row["precision"]]
             cells += [f"{rates['ckb']:.0f}", f"{rates['without']:.0f}", f"{row['ratio']:.3f}", f"{rates['plain']:.0f}"]
             lines.append(f"| {' | '.join([*cells, format(row['over_plain'], '.2f')])} |")
+    return [*lines, "", _measured_by(manifests), ""]
+
+
+def _step_graphs(manifests: Sequence[dict[str, Any]]) -> list[str]:
+    """The section on replayed steps; nothing where none was measured."""
+    if not manifests:
+        return []
+    heads = "| machine | network | batch | method | launched ms | replayed ms | ratio |"
+    lines = [STEP_GRAPHS, "", heads, "| --- | --- | ---: | --- |" + " ---: |" * 3]
+    for manifest in manifests:
+        for row in manifest["results"]:
+            cells = [machine(manifest), row["network"], str(row["batch_size"]), row["method"]]
+            cells += [f"{row['launched_ms']:.2f}", f"{row['replayed_ms']:.2f}", f"{row['ratio']:.1f}"]
+            lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, "", _measured_by(manifests), ""]
+
+
+def _measured_by(manifests: Sequence[dict[str, Any]]) -> str:
     commands = dict.fromkeys(f"`{manifest['command']}`" for manifest in manifests)
-    return [*lines, "", f"Measured by {', '.join(commands)}.", ""]
+    return f"Measured by {', '.join(commands)}."
 
 
 def _plot(rows: list[dict[str, Any]], file: Path, title: str) -> None:
@@ -191,7 +220,7 @@ def main() -> int:
         "--check", action="store_true", help="change nothing; exit code 1 where the page is out of date"
     )
     if parser.parse_args().check:
-        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page(read_manifests(), read_throughput())
+        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page(read_manifests(), read_trainings())
         print(f"{PAGE.name} is {'up to date' if current else 'out of date'}")
         return 0 if current else 1
     os.environ.setdefault("MPLBACKEND", "Agg")

@@ -73,6 +73,15 @@ def test_the_page_has_what_was_measured():
         "over_plain": 1.25,
     }
     manifest = {"command": "python -m benchmarks.throughput", "hardware": {"accelerator": "a GPU"}, "results": [row]}
-    text = report.page({}, [manifest])
+    text = report.page({}, {"throughput": [manifest]})
     assert "| a GPU | resnet50 | here and there | 32 | bf16-mixed | 1000 | 1040 | 1.040 | 800 | 1.25 |" in text
-    assert "## Training" not in report.page({})
+    assert "## Training" not in report.page({}, {})
+
+
+def test_the_page_has_the_replayed_steps():
+    row = {"network": "head", "batch_size": 64, "method": "ckb", "launched_ms": 4.7, "replayed_ms": 1.4, "ratio": 3.357}
+    manifest = {"command": "python -m benchmarks.step_graphs", "hardware": {"accelerator": "a GPU"}, "results": [row]}
+    text = report.page({}, {"step-graphs": [manifest]})
+    assert "| a GPU | head | 64 | ckb | 4.70 | 1.40 | 3.4 |" in text
+    assert "Measured by `python -m benchmarks.step_graphs`." in text
+    assert "CUDA graphs\n" not in report.page({}, {})

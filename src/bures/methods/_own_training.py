@@ -90,7 +90,15 @@ class OwnTraining(Method):
         """Parameters for the optimiser of the network: those of the terms."""
         return [parameter for parameter in self.terms.parameters() if parameter.requires_grad]
 
-    def forward(self, batch: Batch, epoch: float, progress: float = 1.0, joined: Batch | None = None) -> Objective:
+    def forward(
+        self,
+        batch: Batch,
+        epoch: float,
+        progress: float = 1.0,
+        joined: Batch | None = None,
+        *,
+        join_predictions: bool = False,
+    ) -> Objective:
         """Refuse: there is no sum of terms that a loop could add to the cross-entropy."""
         raise TypeError(
             f"method {self.name!r} makes its own training steps and has no loss to add to the source's; "
