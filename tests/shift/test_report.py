@@ -184,7 +184,8 @@ def test_torch_input_and_reproducibility():
 def test_predictions_need_their_counterpart_in_the_source():
     xs, ys, xt, yt = draw()
     source, target = out_of_fold_labels(xs, ys, xt)
-    for options in ({"yt": target}, {"yt": np.eye(3)[yt]}, {"yt": yt, "labels": "predicted"}):
+    rows = np.eye(3)[yt]
+    for options in ({"yt": target}, {"yt": rows}, {"yt": rows.tolist()}, {"yt": yt, "labels": "predicted"}):
         with pytest.raises(ValueError, match=r"yt holds predictions, so that predicted_s is needed"):
             bures.shift_report(xs, ys, xt, **options, **FAST)
     given = bures.shift_report(xs, ys, xt, target, predicted_s=source, **FAST)
@@ -220,6 +221,8 @@ def test_wrong_labels_are_named():
         bures.shift_report(xs, ys, xt, PredictedLabels(yt), labels="true")
     with pytest.raises(ValueError, match="numbers on one side and names on another"):
         bures.shift_report(xs, ys, xt, np.array(["a", "b", "c"])[yt])
+    with pytest.raises(ValueError, match="ys holds classes of dtype float64; accepted are integers and strings"):
+        bures.shift_report(xs, ys.astype(float), xt, yt)
     with pytest.raises(ValueError, match="the source must be labelled"):
         bures.shift_report(xs, None, xt, yt)
     with pytest.raises(ValueError, match="yt has 149 labels but xt has 150 samples"):
@@ -227,6 +230,16 @@ def test_wrong_labels_are_named():
 
 
 # Unusual input
+
+
+def test_classes_as_objects_are_what_they_hold():
+    xs, ys, xt, yt = draw(move=1.2)
+    plain = bures.shift_report(xs, ys, xt, yt, **FAST)
+    assert (
+        bures.shift_report(xs, ys.astype(object), xt, pd.Series(yt, dtype="Int64"), **FAST).findings == plain.findings
+    )
+    names = np.array(["a", "b", "c"], dtype=object)
+    assert bures.shift_report(xs, names[ys], xt, names[yt].astype(str), **FAST).findings[0] == plain.findings[0]
 
 
 def test_one_class_only():
@@ -246,6 +259,9 @@ def test_no_common_class():
     assert json.loads(report.to_json())["conditional"] is None
     assert "not asked" in str(report)
     assert "not asked" in report.to_html()
+    for part in (report, bures.shift_report(xs[:1], ys[:1], xt[:1], ys[:1] + 10, **FAST)):
+        assert "no class occurs in both, so that P(X|Y) could not be compared" in part.headline
+        assert [tip.method for tip in part.advice] == ["name the classes alike in both domains"]
 
 
 def test_constant_features_and_a_class_of_one_sample():

@@ -14,7 +14,7 @@ from bures.arrays import Array, Names, as_feature_pair
 from bures.labels import read_labels
 from bures.shift._priors import ClassFrequencies, counted_frequencies, estimated_frequencies
 from bures.testing import PredictedLabels, out_of_fold_labels
-from bures.testing._predictions import unwrap
+from bures.testing._predictions import is_marked, unwrap
 
 __all__ = ["Data", "read_data"]
 
@@ -70,7 +70,7 @@ def read_data(
     if ys is None or isinstance(ys, PredictedLabels):
         raise ValueError("ys holds no true labels; the source must be labelled")
     s, t = (x.detach().double() for x in as_feature_pair(xs, xt))
-    marked = isinstance(yt, PredictedLabels) or getattr(yt, "ndim", 1) == 2
+    marked = is_marked(yt)
     if marked and labels == "true":
         raise ValueError("labels='true', but yt holds predictions; pass the true classes, one for each sample")
     predicted = yt is None or marked or labels == "predicted"
@@ -109,8 +109,10 @@ def _read_classes(name: str, features: str, y: Array, like: Tensor) -> NDArray[A
     """Classes (n,) by name; rows of probabilities become the number of their largest."""
     n = len(like)
     found, _ = read_labels(y, y, "hard", n, n, like=like, names=Names(features, name, features, name))
-    values = found.values.cpu().numpy()
-    return values if found.names is None else np.asarray(found.names)[values]
+    names = np.asarray(found.class_names())  # of objects, what they are: integers or strings
+    if names.dtype.kind not in "biuU":
+        raise ValueError(f"{name} holds classes of dtype {names.dtype}; accepted are integers and strings")
+    return np.asarray(names[found.values.cpu().numpy()])
 
 
 def _draw(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bures.arrays import Array, as_feature_pair, check_seed, describe
 
-__all__ = ["LABELS", "LabelPair", "PredictedLabels", "label_kind", "out_of_fold_labels", "unwrap"]
+__all__ = ["LABELS", "LabelPair", "PredictedLabels", "is_marked", "label_kind", "out_of_fold_labels", "unwrap"]
 
 LABELS = ("true", "predicted")
 
@@ -182,8 +182,7 @@ def label_kind(ys: Array, yt: Array, labels: object) -> str:
         )
     kinds = []
     for name, y, said in (("ys", ys, declared[0]), ("yt", yt, declared[1])):
-        # A matrix holds probabilities, which nobody has but a classifier.
-        marked = isinstance(y, PredictedLabels) or _dimensions(y) == 2
+        marked = is_marked(y)
         if marked and said == "true":
             raise ValueError(f"labels says that {name} holds true labels, but it is a {describe(y)} of predictions")
         kinds.append("predicted" if marked or said == "predicted" else "true")
@@ -192,10 +191,11 @@ def label_kind(ys: Array, yt: Array, labels: object) -> str:
     return kinds[0]
 
 
-def _dimensions(y: Array) -> int:
+def is_marked(y: Array) -> bool:
+    """Whether labels say of themselves that they are predictions: a matrix holds probabilities, as no truth does."""
     if isinstance(y, (list, tuple)):
-        return 2 if y and isinstance(y[0], (list, tuple, np.ndarray, Tensor)) else 1
-    return int(getattr(y, "ndim", 1))
+        return bool(y) and isinstance(y[0], (list, tuple, np.ndarray, Tensor))
+    return isinstance(y, PredictedLabels) or getattr(y, "ndim", 1) == 2
 
 
 def unwrap(y: Array) -> Array:
