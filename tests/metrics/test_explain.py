@@ -609,6 +609,24 @@ def test_features_that_do_not_vary_have_no_effective_rank():
     assert parts.effective_rank_s == 0 < parts.effective_rank_t
 
 
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_samples_of_weight_zero_are_in_no_resample(draw_problem, kind):
+    p = draw_problem(kind, n=20, m=16, seed=7)
+    far, w = np.concatenate([p.xs, p.xs[:12] + 9]), np.repeat([1.0, 0.0], [20, 12])
+    with_them = bures.explain(far, np.concatenate([p.ys, p.ys[:12]]), p.xt, p.yt, sample_weight_s=w)
+    without = bures.explain(p.xs, p.ys, p.xt, p.yt)
+    for name in ("squared_distance", "null_mean", "null_95", "debiased", "interval"):
+        assert getattr(with_them, name) == pytest.approx(getattr(without, name), rel=1e-9), name
+
+
+def test_few_samples_of_positive_weight_are_resampled(draw_problem):
+    p = draw_problem("hard", n=20, m=16)
+    w = np.zeros(20)
+    w[[0, 5]] = 1
+    parts = bures.explain(p.xs, p.ys, p.xt, p.yt, sample_weight_s=w)
+    assert np.isfinite([parts.null_mean, parts.debiased, *parts.interval]).all()
+
+
 def test_half_of_a_class_is_rounded_up():
     half = _half_of_each(torch.tensor([0, 1, 0, 0, 2, 2]), torch.Generator().manual_seed(0))
     strata = torch.tensor([0, 1, 0, 0, 2, 2])[half]

@@ -106,8 +106,9 @@ def explain(
         terms = bures_terms(problem.blocks, factor_s, factor_t, problem.method)
         value = float(terms.squared_distance)
         generator = torch.Generator().manual_seed(seed)
-        null = _null_sample(problem, factor_s, factor_t, n_permutations, generator)
-        debiased, interval = _debias(problem, value, n_bootstrap, generator)
+        present = _of_positive_weight(problem)
+        null = _null_sample(present, n_permutations, generator)
+        debiased, interval = _debias(present, value, n_bootstrap, generator)
         blocks = problem.blocks
         widths, label_width_s, label_width_t = blocks.bandwidths, problem.source.bandwidth, problem.target.bandwidth
         return Explanation(
@@ -140,6 +141,19 @@ def _effective_rank(block: Tensor, factor: Factor) -> float:
     operator = factor.apply(factor.apply(block).T).double()
     square = float(operator.square().sum())
     return float(operator.trace()) ** 2 / square if square > 0 else 0.0
+
+
+def _of_positive_weight(problem: ConditionalProblem) -> ConditionalProblem:
+    """The problem without samples of weight zero, which are not there: a resample must not bring them back."""
+    index_s, index_t = (side.weights.nonzero().flatten() for side in (problem.source, problem.target))
+    if (len(index_s), len(index_t)) == (len(problem.source.labels), len(problem.target.labels)):
+        return problem
+    return dataclasses.replace(
+        problem,
+        source=_sub_kernel(problem.source, index_s),
+        target=_sub_kernel(problem.target, index_t),
+        known_blocks=[_sub_blocks(problem.blocks, index_s, index_t)],
+    )
 
 
 def _sub_terms(problem: ConditionalProblem, index_s: Tensor, index_t: Tensor) -> BuresTerms:
@@ -178,9 +192,7 @@ def _strata(labels: Labels) -> Tensor:
     return torch.zeros(len(labels), dtype=torch.int64, device=labels.values.device)
 
 
-def _null_sample(
-    problem: ConditionalProblem, factor_s: Factor, factor_t: Factor, count: int, generator: torch.Generator
-) -> Tensor:
+def _null_sample(problem: ConditionalProblem, count: int, generator: torch.Generator) -> Tensor:
     """Squared distances after permuting the pooled samples within classes."""
     if problem.source.labels.n_classes is None or count == 0:
         return torch.empty(0)
@@ -192,6 +204,7 @@ def _null_sample(
     # Hard labels and weights belong to places, which the permutation keeps; soft labels move with their samples.
     soft = "soft" in (problem.source.labels.kind, problem.target.labels.kind)
     rows = torch.cat([problem.source.labels.rows(), problem.target.labels.rows()]) if soft else None
+    factor_s, factor_t = problem.source.factor(problem.eps), problem.target.factor(problem.eps)
     values = []
     for _ in range(count):
         order = _permute_within(strata, generator).to(pooled.device)
