@@ -32,6 +32,7 @@ __all__ = [
     "common_frame",
     "evaluate_callable",
     "gram_blocks",
+    "in_range",
     "median",
     "source_share",
     "squared_distances",
@@ -114,6 +115,8 @@ def gram_blocks(
             for x, y in ((xs, xs), (xt, xt), (xt, xs))
         )
         return GramBlocks(ss, tt, ts, bandwidths=None)
+    if kernel != "gaussian":  # whose distances are taken by differences where products would lose them
+        xs, xt = in_range(xs, ws), in_range(xt, wt)
     if kernel == "linear":
         a, b, scale = standardise(xs, xt, shift=up_to_constant)
         check_range(a, b, scale)
@@ -157,6 +160,12 @@ def standardise(xs: Tensor, xt: Tensor, *, shift: bool = True) -> tuple[Tensor, 
     """
     centre, scale = common_frame(torch.cat([xs.detach(), xt.detach()]), shift=shift)
     return xs / scale - centre, xt / scale - centre, scale
+
+
+def in_range(x: Tensor, w: Tensor) -> Tensor:
+    """Samples (n, d), those of weight zero at the mean: they are not there, but beside large ones others are lost."""
+    mean = w.to(x.dtype) @ x.detach()
+    return torch.where((w > 0)[:, None], x, mean)
 
 
 def check_range(a: Tensor, b: Tensor, scale: Tensor) -> None:

@@ -117,6 +117,23 @@ def test_weight_zero_removes_a_sample_from_the_bandwidth_too(draw_problem, kind,
     assert value == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "linear"])
+def test_a_sample_of_weight_zero_may_be_large(draw_problem, kernel):
+    p = draw_problem("hard", n=12, m=10, seed=7)
+    large, ys = np.concatenate([p.xs, np.full((3, p.xs.shape[1]), -99999.0)]), np.concatenate([p.ys, p.ys[:3]])
+    arrays = [torch.from_numpy(part) for part in (large, ys, p.xt, p.yt)]
+    xs, ys, xt, yt = (part.float() if part.is_floating_point() else part for part in arrays)
+    w = torch.tensor([1.0] * 12 + [0.0] * 3)
+    calls = {
+        "ckb": lambda x, y, w: bures.ckb(x, y, xt, yt, kernel=kernel, sample_weight_s=w),
+        "mmd": lambda x, _, w: bures.mmd(x, xt, kernel=kernel, sample_weight_s=w),
+        "kernel_bures": lambda x, _, w: bures.kernel_bures(x, xt, kernel=kernel, sample_weight_s=w),
+        "bures": lambda x, _, w: bures.bures(x, xt, sample_weight_s=w),
+    }
+    for name, call in calls.items():
+        torch.testing.assert_close(call(xs, ys, w), call(xs[:12], ys[:12], None), rtol=1e-4, atol=1e-5, msg=name)
+
+
 def test_weight_zero_removes_a_sample_from_the_unbiased_mmd(draw_problem):
     p = draw_problem(n=12, m=10, seed=8)
     ws, wt = np.array([0, 1, 1, 1, 0, 1] * 2), np.array([1, 1, 1, 0, 1] * 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from bures.arrays import Array, Scalar, as_result, full_precision, is_tensor_call, read_samples
-from bures.kernels import check_range, standardise
+from bures.kernels import check_range, in_range, standardise
 from bures.spectral import product_nuclear_norm
 
 __all__ = ["bures"]
@@ -60,7 +60,7 @@ def bures(
     with full_precision(xs):
         tensor_call = is_tensor_call(xs=xs, xt=xt, sample_weight_s=sample_weight_s, sample_weight_t=sample_weight_t)
         s, t, ws, wt = read_samples(xs, xt, sample_weight_s, sample_weight_t)
-        a, b, scale = standardise(s, t)
+        a, b, scale = standardise(in_range(s, ws), in_range(t, wt))
         check_range(a, b, scale)
         a, b = _covariance_root(a, ws), _covariance_root(b, wt)
         squared = a.square().sum() + b.square().sum() - 2 * product_nuclear_norm(a, b)
