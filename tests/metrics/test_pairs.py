@@ -74,6 +74,34 @@ def test_what_does_not_fit_is_refused(change, message):
         bures.ckb(**arguments)
 
 
+@pytest.mark.parametrize("labels", ["hard", "soft"])
+@pytest.mark.parametrize("prior", ["uniform", "source", [0.5, 0.3, 0.2]])
+def test_a_prior_is_that_of_each_pair(prior, labels):
+    xs, ys, xt, yt = (part.detach().numpy() for part in pairs(labels=labels))
+    loop = [bures.ckb(xs[i], ys[i], xt[i], yt[i], prior=prior) for i in range(PAIRS)]
+    np.testing.assert_allclose(bures.ckb(xs, ys, xt, yt, prior=prior), loop, rtol=1e-9)
+
+
+def test_a_prior_that_a_pair_does_not_allow_is_refused():
+    xs, ys, xt, yt = (part.detach().numpy() for part in pairs())
+    lacking = ys.copy()
+    lacking[1] = lacking[1] % 2
+    with pytest.raises(ValueError, match=r"prior gives class 2 the frequency 0\.333 but the source has no"):
+        bures.ckb(xs, lacking, xt, yt, prior="uniform")
+    with pytest.raises(ValueError, match=r"prior sums to 0\.9"):
+        bures.ckb(xs, ys, xt, yt, prior=[0.5, 0.2, 0.2])
+
+
+def test_weights_in_lists_and_complex_features():
+    xs, ys, xt, yt = (part.detach().numpy() for part in pairs())
+    weights = np.random.default_rng(0).uniform(size=(PAIRS, N))
+    given = bures.ckb(xs, ys, xt, yt, sample_weight_s=weights.tolist())
+    np.testing.assert_array_equal(given, bures.ckb(xs, ys, xt, yt, sample_weight_s=weights))
+    turned = torch.from_numpy(xs).to(torch.complex64)
+    with pytest.raises(TypeError, match=r"xs has dtype torch\.complex64"):
+        bures.ckb(turned, torch.from_numpy(ys), turned, torch.from_numpy(ys))
+
+
 def test_weights_of_another_library_are_refused():
     xs, ys, xt, yt = pairs()
     with pytest.raises(TypeError, match=r"sample_weight_s"):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, as_sample_weight, check_finite, is_tensor_call, numpy_to_tensor
-from bures.labels import Labels, read_labels
+from bures.labels import Labels, class_prior_weights, read_labels
 from bures.metrics._problem import assemble_problem, check_options
 
 __all__ = ["ckb_of_pairs", "is_batched"]
@@ -63,14 +63,22 @@ def ckb_of_pairs(
         for (name, w), k in zip(weights.items(), (n, m), strict=True)
     )
 
-    def distance(s: Tensor, values_s: Tensor, ws: Tensor, t: Tensor, values_t: Tensor, wt: Tensor) -> Tensor:
-        one, other = _with_values(labels_s, values_s), _with_values(labels_t, values_t)
-        problem = assemble_problem(s, t, one, other, ws, wt, method=method, tensor_call=True, **options)
-        return problem.terms().squared_distance
-
     values_s, values_t = (
         labels.values.reshape(pairs, k, *labels.values.shape[1:]) for labels, k in ((labels_s, n), (labels_t, m))
     )
+    prior = options.pop("prior")
+    if prior is not None:  # one by one: whether the classes of a pair allow it cannot be seen in all pairs at once
+        weighted = [
+            class_prior_weights(_with_values(labels_s, y_s), _with_values(labels_t, y_t), w_s, w_t, prior)[:2]
+            for y_s, y_t, w_s, w_t in zip(values_s, values_t, ws, wt, strict=True)
+        ]
+        ws, wt = (torch.stack(side) for side in zip(*weighted, strict=True))
+
+    def distance(s: Tensor, values_s: Tensor, ws: Tensor, t: Tensor, values_t: Tensor, wt: Tensor) -> Tensor:
+        one, other = _with_values(labels_s, values_s), _with_values(labels_t, values_t)
+        problem = assemble_problem(s, t, one, other, ws, wt, method=method, prior=None, tensor_call=True, **options)
+        return problem.terms().squared_distance
+
     features_s, features_t = s.reshape(pairs, n, -1), t.reshape(pairs, m, -1)
     result = torch.func.vmap(distance)(features_s, values_s, ws, features_t, values_t, wt).reshape(lead)
     return result if tensor_call else result.numpy()
@@ -78,6 +86,8 @@ def ckb_of_pairs(
 
 def _read_features(name: str, value: Array) -> Tensor:
     x = value if isinstance(value, Tensor) else numpy_to_tensor(name, value)
+    if x.is_complex():
+        raise TypeError(f"{name} has dtype {x.dtype}; accepted are real floating-point and integer dtypes")
     if 0 in x.shape:
         raise ValueError(f"{name} is empty (shape {tuple(x.shape)}); at least one sample and one feature are needed")
     if not x.is_floating_point():
@@ -100,9 +110,10 @@ def _flatten(name: str, value: Array, expected: tuple[int, ...]) -> Any:
 def _rows_of_weights(name: str, weight: Array | None, expected: tuple[int, ...], pairs: int) -> list[Any]:
     if weight is None:
         return [None] * pairs
-    if tuple(weight.shape) != expected:
-        raise ValueError(f"{name} has shape {tuple(weight.shape)}; accepted is one weight per sample, {expected}")
-    return list(weight.reshape(pairs, -1))
+    w = weight if isinstance(weight, Tensor) else numpy_to_tensor(name, weight)
+    if tuple(w.shape) != expected:
+        raise ValueError(f"{name} has shape {tuple(w.shape)}; accepted is one weight per sample, {expected}")
+    return list(w.reshape(pairs, -1))
 
 
 def _with_values(labels: Labels, values: Tensor) -> Labels:
