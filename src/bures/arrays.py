@@ -38,6 +38,7 @@ __all__ = [
     "constant",
     "describe",
     "full_precision",
+    "is_missing",
     "is_tensor_call",
     "is_transformed",
     "is_vmapped",
@@ -148,6 +149,14 @@ def as_tensor(value: Array, dtype: DTypeLike | None = None) -> Tensor:
     array = np.require(array, dtype=wanted, requirements=["C", "W"])
     # NumPy takes an array of one row for contiguous whatever its strides are; torch looks at them.
     return torch.from_numpy(array.copy() if any(stride < 0 for stride in array.strides) else array)
+
+
+def is_missing(label: object) -> bool:
+    """Whether a label is None, NaN, or what pandas has in their place, which has no truth value."""
+    if label is None:
+        return True
+    different = label != label
+    return bool(different) if isinstance(different, (bool, np.bool_)) else True
 
 
 def describe(value: object) -> str:

@@ -21,6 +21,7 @@ from bures.arrays import (
     check_finite,
     checks_values,
     describe,
+    is_missing,
     numpy_to_tensor,
 )
 
@@ -204,7 +205,7 @@ def _check_class_names(argument: str, raw: Any) -> Any:
     if raw.dtype.kind == "f" and not np.isfinite(raw).all():
         raise ValueError(f"{argument} contains NaN or infinity; every sample needs a class")
     if raw.dtype.kind in "OUST":
-        if any(label is None or label != label for label in raw.tolist()):
+        if any(map(is_missing, raw.tolist())):
             raise ValueError(f"{argument} contains a missing value; every sample needs a class")
         return np.asarray(raw.tolist()) if raw.dtype.kind == "T" else raw
     if raw.dtype.kind in "biuf":

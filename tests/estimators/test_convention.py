@@ -152,6 +152,11 @@ def test_adapters_that_use_classes_ask_for_them(data, adapter):
     y[np.flatnonzero(data.domain > 0)[0]] = np.nan
     with pytest.raises(ValueError, match="NaN or infinity in source rows"):
         adapter.fit(data.X, y, sample_domain=data.domain)
+    names = np.where(data.domain > 0, np.array(["a", "b", "c", "d"])[data.y % 4], None)
+    for missing in (np.nan, None, pd.NA):
+        names[np.flatnonzero(data.domain > 0)[0]] = missing
+        with pytest.raises(ValueError, match="y contains None or NaN in source rows"):
+            adapter.fit(data.X, names, sample_domain=data.domain)
 
 
 def test_the_source_only_classifier_needs_no_target(data):

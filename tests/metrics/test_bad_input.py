@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -347,6 +348,13 @@ LABELS = [
         r"yt contains a missing value; every sample needs a class",
         ys=np.array(["a"] * N),
         yt=np.array(["a", np.nan, *"aaaaa"], dtype=object),
+    ),
+    Row(
+        "what pandas has for a missing name",
+        ValueError,
+        r"yt contains a missing value; every sample needs a class",
+        ys=np.array(["a"] * N),
+        yt=pd.Series(["a", pd.NA, *"aaaaa"], dtype="string"),
     ),
     Row("complex labels", TypeError, r"ys .*complex", ys=YS + 0j),
     Row("complex rows", TypeError, r"ys .*complex", ys=PS + 0j),

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from bures.arrays import Array
+from bures.arrays import Array, is_missing
 
 __all__ = [
     "DomainAdapter",
@@ -194,6 +194,8 @@ def source_rows(y: Array | None, source: NDArray[Any], estimator: object) -> NDA
         raise ValueError(f"y has {len(labels)} entries but X has {len(source)} rows; accepted is one class for each")
     ys = labels[source]
     if ys.dtype == object:  # None and NaN in target rows made objects of the classes; without them these are plain
+        if any(map(is_missing, ys)):  # beside strings NumPy would make a string of it, a class by the name of "nan"
+            raise ValueError("y contains None or NaN in source rows; source rows need their classes")
         ys = np.array(ys.tolist())
     if ys.dtype.kind == "f" and not np.isfinite(ys).all():
         raise ValueError("y contains NaN or infinity in source rows; source rows need their classes")
