@@ -225,3 +225,19 @@ def test_full_precision_switches_autocast_off_and_back():
         with full_precision(x):
             assert (x @ x).dtype == torch.float32
         assert (x @ x).dtype == torch.bfloat16
+
+
+def test_seeds_may_be_integers_of_numpy():
+    rng = np.random.default_rng(0)
+    xs, xt, y = rng.normal(size=(12, 2)), rng.normal(size=(12, 2)), np.arange(12) % 2
+    landmarks = {"n_landmarks": 4, "landmarks": "pivoted-cholesky"}
+    drawn = {
+        "test": lambda seed: bures.conditional_test(xs, y, xt, y, n_permutations=19, seed=seed).null,
+        "explain": lambda seed: bures.explain(xs, y, xt, y, n_permutations=3, n_bootstrap=3, seed=seed).null_95,
+        "report": lambda seed: bures.shift_report(xs, y, xt, y, n_permutations=19, seed=seed).marginal.null,
+        "nystroem": lambda seed: bures.NystroemMap.fit(xs, xt, **landmarks, seed=seed)(xs),
+        "fourier": lambda seed: bures.RandomFourierMap.fit(xs, xt, n_features=4, seed=seed)(xs),
+        "running": lambda seed: bures.RunningCKWLoss(2, 2, n_waves=4, seed=seed).waves,
+    }
+    for name, draw in drawn.items():
+        np.testing.assert_array_equal(draw(np.int64(3)), draw(3), err_msg=name)

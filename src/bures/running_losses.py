@@ -7,7 +7,15 @@ import math
 import torch
 from torch import Tensor, nn
 
-from bures.arrays import Names, at_least_float32, check_finite, check_not_negative, check_positive, full_precision
+from bures.arrays import (
+    Names,
+    at_least_float32,
+    check_finite,
+    check_not_negative,
+    check_positive,
+    check_seed,
+    full_precision,
+)
 from bures.labels import read_labels
 from bures.moments._distances import class_mean_terms, conditional_covariance
 from bures.moments._scatter import Scatter
@@ -109,7 +117,7 @@ class RunningCKWLoss(nn.Module):
         self.n_classes = n_classes
         self.decay, self.means, self.covariances = decay, means, covariances
         self.eps = check_positive("eps", eps)
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(check_seed(seed))
         waves = math.sqrt(2) * torch.randn(n_features, n_waves // 2, generator=generator)
         self.register_buffer("waves", waves)
         # Zero stands for a bandwidth that the first batches will decide.

@@ -95,7 +95,7 @@ class RandomFourierMap(FeatureMap):
         check_radial_kernel(kernel, bandwidth)
         if check_count("n_features", n_features) % 2:
             raise ValueError(f"n_features={n_features} is odd; accepted are even numbers, a cosine for each sine")
-        check_seed(seed)
+        seed = check_seed(seed)
         pooled = pool(xs, xt)
         sigma2 = pooled_bandwidth(pooled, kernel, bandwidth)
         # Drawn on the CPU, so that a seed gives the same map everywhere.

@@ -116,7 +116,7 @@ class NystroemMap(FeatureMap):
         """
         check_radial_kernel(kernel, bandwidth)
         _check_options(n_landmarks, landmarks, eigenvalue_cut, tolerance)
-        check_seed(seed)
+        seed = check_seed(seed)
         pooled = pool(xs, xt)
         if n_landmarks > len(pooled):
             raise ValueError(

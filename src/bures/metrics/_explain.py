@@ -83,7 +83,7 @@ def explain(
     for name, count in (("n_permutations", n_permutations), ("n_bootstrap", n_bootstrap)):
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise ValueError(f"{name}={count!r} is out of range; accepted is a whole number, 0 to leave it out")
-    check_seed(seed)
+    seed = check_seed(seed)
     with full_precision(xs), torch.no_grad():
         problem = conditional_problem(
             xs,

@@ -89,6 +89,7 @@ def run_test(
     progress: Callable[[int, int], None] | None,
 ) -> ShiftTest:
     """Permute samples (N, d) within strata (N,), source first, and compare the statistic with itself."""
+    seed = check_seed(seed)  # torch takes no integer of NumPy's
     exact = is_exact(n_features, len(pooled))
     design = Design.build(strata, n_source, len(class_names), eps, factors=exact and question.spread)
     widths = resolve_bandwidths(pooled, kernel, bandwidth)
@@ -133,7 +134,7 @@ def run_test(
         bandwidths=tuple(width for width in widths if width is not None),
         n_features=None if exact else int(engines[0].features.shape[1]),  # type: ignore[union-attr]
         labels=labels,
-        seed=int(seed),
+        seed=seed,
         notes=notes,
     )
 
