@@ -129,6 +129,14 @@ def test_same_seed_same_classifier_also_after_pickling_and_cloning(data):
     assert not np.allclose(other.predict_proba(X), probabilities)
 
 
+def test_options_may_be_numbers_of_numpy_as_searches_draw_them(data):
+    X, y, domain, _ = data
+    numbers = {"hidden": 8, "features": 4, "epochs": 2, "batch_size": 32, "seed": 3, "lr": 2.0**-9}
+    drawn = {name: np.asarray(value)[()] for name, value in numbers.items()} | {"lr": np.float32(2.0**-9)}
+    one, other = (CKBClassifier(**options).fit(X, y, sample_domain=domain) for options in (numbers, drawn))
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
 def test_pipelines_and_searches_pass_the_domains_on(data):
     X, y, domain, _ = data
     with config_context(enable_metadata_routing=True):

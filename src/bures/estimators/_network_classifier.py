@@ -213,16 +213,15 @@ class CKBClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type: ign
             raise ValueError(
                 f"y holds one class in source rows, {self.classes_[0]!r}; a classifier needs at least two classes"
             )
+        numbers = {name: getattr(self, name) for name in ("hidden", "features", "epochs", "lr", "seed")}
+        # A search over parameters draws NumPy's numbers; a recipe holds Python's.
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in numbers.items()}
         recipe = Recipe(
             method="source" if alone else self.method,
             options=dict(self.options or {}),
             network="identity",
-            hidden=self.hidden,
-            features=self.features,
-            epochs=self.epochs,
             batch_size=at_most("batch_size", self.batch_size, least),
-            lr=self.lr,
-            seed=self.seed,
+            **plain,
         )
         self.mean_, self.scale_ = np.zeros(xs.shape[1]), np.ones(xs.shape[1])
         if self.standardise:
