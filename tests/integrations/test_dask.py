@@ -84,6 +84,7 @@ BAD = {
     "fewer labels": ({"y_t": YT[:-1]}, ValueError, r"y_t has 329 labels but x_t has 330 samples"),
     "classes": ({"n_classes": 2}, ValueError, r"block \d of x_[st]: chunk 0, rows 0 to 49 .*y contains class 2"),
     "precision": ({"precision": "half"}, ValueError, r"precision='half' is unknown"),
+    "names": ({"y_s": YS.astype(str), "y_t": YT.astype(str)}, ValueError, r"y_s is a Array .*accepted are integers"),
     "no landmarks": ({"feature_map": None, "n_sample": 5, "n_landmarks": 50}, ValueError, r"n_landmarks=50 is more"),
 }
 
@@ -94,6 +95,24 @@ def test_bad_input_is_named(case):
     arguments = {"x_s": chunked(XS, 50), "y_s": YS, "x_t": chunked(XT, 50), "y_t": YT, "feature_map": PHI, **changes}
     with dask.config.set(scheduler="threads"), pytest.raises(error, match=message):
         ckb(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"eps": -1.0}, "eps=-1.0"),
+        ({"label_kernel": "flat"}, "label_kernel='flat' is unknown"),
+        ({"label_bandwidth": "median"}, "label_bandwidth='median' is unknown"),
+        ({"y_t": PT, "label_bandwidth": 2.0}, "do not apply to soft labels"),
+    ],
+)
+def test_bad_options_are_refused_before_any_chunk_is_read(options, message):
+    read = []
+    x_s = chunked(XS, 50).map_blocks(lambda block: read.append(len(block)) or block, meta=np.empty((0, 4)))
+    arguments = {"x_s": x_s, "y_s": YS, "x_t": chunked(XT, 50), "y_t": YT, "feature_map": PHI, **options}
+    with dask.config.set(scheduler="threads"), pytest.raises(ValueError, match=message):
+        ckb(**arguments)
+    assert not read
 
 
 def test_a_bad_block_is_named():

@@ -151,6 +151,8 @@ def test_bad_input_is_named():
         DeepCKB(Net(), "neck")
     with pytest.raises(ValueError, match=r"entropy=-1 is out of range"):
         CKBLoss(-1)
+    with pytest.raises(TypeError, match=r"entropy='much' is not a number"):
+        CKBLoss("much")
     with pytest.raises(ValueError, match=r"predictions='logit' is unknown"):
         DeepCKB(Net(), "body", predictions="logit")
     with pytest.raises(ValueError, match=r"eps=0.0 is out of range"):

@@ -143,6 +143,8 @@ def test_bad_batches_are_named_and_change_nothing():
         (("linear", 3), {}, "feature_map is a str"),
         ((phi, 3), {"target_labels": "maybe"}, "labels='maybe' is unknown"),
         ((phi, 3), {"eps": -1}, "eps=-1"),
+        ((phi, 3), {"label_kernel": "flat"}, "label_kernel='flat' is unknown"),
+        ((phi, 3), {"target_labels": "soft", "label_bandwidth": 2.0}, "do not apply to soft labels"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             ConditionalKernelBures(*arguments, **options)

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from bures.arrays import describe
+from bures.arrays import check_seed, describe
+from bures.factors import check_eps
 from bures.feature_maps import FeatureMap, NystroemMap
 from bures.feature_maps._base import check_count
 from bures.kernels import Bandwidth
 from bures.moments import ConditionalMoments
+from bures.moments._compare import check_label_options
 
 try:
     import dask
@@ -83,20 +85,21 @@ def ckb(
     >>> round(ckb(source, y, target, y, n_landmarks=100), 2)
     0.08
     """
+    check_eps(eps)
     y_s, y_t = _aligned("x_s", "y_s", x_s, y_s), _aligned("x_t", "y_t", x_t, y_t)
     if n_classes is None:
         n_classes = _count_classes(y_s, y_t)
     if feature_map is None:
         check_count("n_sample", n_sample)
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(check_seed(seed))
         sample_s, sample_t = dask.compute(_sample("x_s", x_s, n_sample, rng), _sample("x_t", x_t, n_sample, rng))
         feature_map = NystroemMap.fit(sample_s, sample_t, n_landmarks=n_landmarks, bandwidth=bandwidth, seed=seed)
-    m_s, m_t = dask.compute(
-        *(
-            _moments_graph(name, x, y, ConditionalMoments(feature_map, n_classes, labels=_kind(y), precision=precision))  # type: ignore[arg-type]
-            for name, x, y in (("x_s", x_s, y_s), ("x_t", x_t, y_t))
-        )
-    )
+    graphs = []
+    for name, x, y in (("x_s", x_s, y_s), ("x_t", x_t, y_t)):
+        empty = ConditionalMoments(feature_map, n_classes, labels=_kind(y), precision=precision)  # type: ignore[arg-type]
+        check_label_options(empty, label_kernel, label_bandwidth)
+        graphs.append(_moments_graph(name, x, y, empty))
+    m_s, m_t = dask.compute(*graphs)
     squared: float = m_s.ckb(m_t, eps=eps, label_kernel=label_kernel, label_bandwidth=label_bandwidth)
     return squared
 
@@ -197,6 +200,11 @@ def _count_classes(y_s: Any, y_t: Any) -> int:
     columns = [int(y.shape[1]) for y in (y_s, y_t) if y.ndim == 2]
     if columns:
         return columns[0]
+    for name, y in (("y_s", y_s), ("y_t", y_t)):
+        if y.dtype.kind not in "biu" or y.shape[0] == 0:
+            raise ValueError(
+                f"{name} is a {describe(y)}; accepted are integers from 0 to K - 1, or rows of probabilities"
+            )
     return 1 + max(int(largest) for largest in dask.compute(y_s.max(), y_t.max()))
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bures import losses
-from bures.arrays import check_choice
+from bures.arrays import check_choice, check_not_negative
 from bures.kernels import Bandwidth
 from bures.methods._terms import prediction_entropy
 
@@ -81,9 +81,7 @@ class CKBLoss(BaseDALoss):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         check_choice("predictions", predictions, PREDICTIONS)
-        if not 0 <= entropy < float("inf"):
-            raise ValueError(f"entropy={entropy!r} is out of range; accepted are numbers from 0 up")
-        self.entropy, self.predictions = entropy, predictions
+        self.entropy, self.predictions = check_not_negative("entropy", entropy), predictions
         self.distance = losses.CKBLoss(pseudo_labels=pseudo_labels, bandwidth=bandwidth, eps=eps)
 
     def forward(

@@ -24,6 +24,7 @@ from bures.factors import check_eps
 from bures.feature_maps import FeatureMap
 from bures.kernels import Bandwidth
 from bures.moments import ConditionalMoments
+from bures.moments._compare import check_label_options
 from bures.moments._scatter import Scatter
 
 try:
@@ -102,6 +103,7 @@ class ConditionalKernelBures(Metric):
         self.options = {"eps": eps, "label_kernel": label_kernel, "label_bandwidth": label_bandwidth}
         for side in SIDES:
             empty = self._moments(side, torch.device("cpu"))
+            check_label_options(empty, label_kernel, label_bandwidth)
             for name, tensor in empty.scatter.tensors().items():
                 self.add_state(f"{side}_{name}", default=tensor, dist_reduce_fx="sum")
             for name in COUNTS:

@@ -27,7 +27,7 @@ from bures.spectral import METHODS
 if TYPE_CHECKING:
     from bures.moments._sums import MomentSums
 
-__all__ = ["METRICS", "measure"]
+__all__ = ["METRICS", "check_label_options", "measure"]
 
 METRICS = ("ckb", "ckw", "kernel_bures", "mmd")
 RESOLUTION = {"float64": 1e-8, "mixed": 1e-6}
@@ -68,6 +68,11 @@ def measure(
     if bound is not None:
         bound += RESOLUTION[s.precision] * (sum(traces) + abs(float(squared)))
     return MomentDistance(float(squared), bound, *traces, metric=metric)
+
+
+def check_label_options(moments: MomentSums, label_kernel: str | None, label_bandwidth: Bandwidth | None) -> None:
+    """Raise unless moments, which may be empty, can be measured with these options: before a long stream is read."""
+    _contrasts(moments, label_kernel, label_bandwidth)
 
 
 def _check_comparable(s: MomentSums, t: MomentSums) -> None:
