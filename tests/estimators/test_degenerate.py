@@ -130,3 +130,13 @@ def test_the_order_of_the_rows_does_not_matter(data, adapter):
     second = clone(adapter).fit_source_target(xs[order], ys[order], xt).transform(xs)
     # Axes have no sign, so that lengths are compared where they can turn.
     np.testing.assert_allclose(second @ second.T, first @ first.T, atol=1e-3 * np.abs(first @ first.T).max())
+
+
+@each_adapter
+@pytest.mark.parametrize("value", [0.0, 0.1, 1.0, 1e6])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_rounding_of_constant_features_is_not_blown_up(adapter, value):
+    rows, domain = np.full((55, 3), value), np.repeat([1, -1], [30, 25])
+    moved = clone(adapter).fit_transform(rows, np.arange(55) % 2, sample_domain=domain)
+    assert np.abs(moved).max() <= max(10.0, 10 * value)
+    np.testing.assert_allclose(moved, np.broadcast_to(moved[0], moved.shape), rtol=1e-9, atol=1e-9 * max(1, value))

@@ -80,4 +80,5 @@ def _typical_variance(z: Floats) -> float:
     """tr(C^2) / tr(C) of the covariance C of rows (n, r): the trace over the effective rank; 1 where nothing varies."""
     covariance = np.cov(z.T, bias=True).reshape(z.shape[1], z.shape[1])
     trace = float(np.trace(covariance))
-    return float(np.square(covariance).sum()) / trace if trace > 0 else 1.0
+    rounding = 16 * np.finfo(np.float64).eps  # of coordinates whose rows have length one at most
+    return float(np.square(covariance).sum()) / trace if trace > z.shape[1] * rounding**2 else 1.0

@@ -23,7 +23,8 @@ def mean_variance(*samples: Floats) -> float:
     Ridges are given in this unit, so that a change of the unit of measurement changes nothing.
     """
     variance = float(np.mean([sample.var(axis=0).mean() for sample in samples]))
-    return variance if variance > 0 else 1.0
+    rounding = 4 * np.finfo(np.float64).eps * max(float(np.abs(sample).max()) for sample in samples)
+    return variance if variance**0.5 > rounding else 1.0
 
 
 def principal_axes(centred: Floats) -> tuple[Floats, Floats]:

@@ -90,6 +90,8 @@ class TCA(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  # type: ignore[misc]
         else:
             unit, values, vectors = _components_of_gram(self.kernel_rows_.gram(), means, mu, k)
         # Directions without variance cannot be scaled to variance one; constant features leave a single zero one.
+        if values[0] <= (8 * np.finfo(np.float64).eps * total) ** 2 / mu:  # the rounding of their mean
+            values, vectors = np.zeros(1), vectors[:, :1]
         kept = values > values[0] * total * np.finfo(np.float64).eps
         kept[0] = True
         self.eigenvalues_ = values[kept]
