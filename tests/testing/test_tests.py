@@ -68,6 +68,13 @@ def test_torch_and_numpy_and_strings_give_the_same():
     assert [row.name for row in named.classes] == ["a", "b", "c"]
 
 
+def test_a_kernel_without_bandwidth_has_none_however_many_are_given():
+    xs, _, xt, _ = bures.data.drifting_class(30)
+    several = bures.marginal_test(xs, xt, kernel="linear", bandwidth=[1.0, 2.0], n_permutations=19)
+    assert several.bandwidths == ()
+    assert several.statistic == pytest.approx(bures.mmd(xs, xt, kernel="linear"))
+
+
 def test_the_result_is_frozen_reproducible_and_readable():
     pair = bures.data.drifting_class(60, drift=2.0)
     result = bures.conditional_test(*pair, n_permutations=99, seed=4)

@@ -46,10 +46,10 @@ def check_kernel_options(kernel: Kernel, bandwidth: Bandwidths, n_features: obje
 
 def resolve_bandwidths(pooled: Tensor, kernel: Kernel, bandwidth: Bandwidths) -> list[float | None]:
     """Sigma squared of every kernel that takes part, from the pooled sample; [None] where the kernel has none."""
-    if isinstance(bandwidth, (list, tuple, np.ndarray)):
-        return [float(value) for value in bandwidth]
     if kernel not in ("gaussian", "laplacian"):
         return [None]
+    if isinstance(bandwidth, (list, tuple, np.ndarray)):
+        return [float(value) for value in bandwidth]
     if not isinstance(bandwidth, str):
         return [float(bandwidth)]
     rule = "shared" if bandwidth == "aggregate" else bandwidth
