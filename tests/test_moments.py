@@ -627,7 +627,7 @@ def streams(tmp_path):
 def test_a_file_of_arrays_is_streamed(streams, chunk):
     folder, x, y, p = streams
     expected = moments(PHI, x, y)
-    for labels in (folder / "y.npy", y):
+    for labels in (folder / "y.npy", y, y.tolist(), torch.from_numpy(y)):
         m = ConditionalMoments(PHI, K).update_from(folder / "x.npy", labels, chunk=chunk)
         assert m.n_chunks == -(-200 // chunk)
         torch.testing.assert_close(m.scatter.xx, expected.scatter.xx, atol=1e-12, rtol=0)

@@ -64,7 +64,7 @@ def read_chunks(
 
 def _npy_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair]:
     features = _memory_map(path)
-    labels = y if isinstance(y, np.ndarray) else _memory_map(Path(y))
+    labels = _memory_map(Path(y)) if isinstance(y, (str, Path)) else np.asarray(y)
     if len(features) != len(labels):
         raise ValueError(f"{path} has {len(features)} rows but y has {len(labels)}; there must be one label per row")
     for row in range(start, len(features), chunk):
