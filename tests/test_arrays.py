@@ -237,7 +237,9 @@ def test_seeds_may_be_integers_of_numpy():
         "report": lambda seed: bures.shift_report(xs, y, xt, y, n_permutations=19, seed=seed).marginal.null,
         "nystroem": lambda seed: bures.NystroemMap.fit(xs, xt, **landmarks, seed=seed)(xs),
         "fourier": lambda seed: bures.RandomFourierMap.fit(xs, xt, n_features=4, seed=seed)(xs),
-        "running": lambda seed: bures.RunningCKWLoss(2, 2, n_waves=4, seed=seed).waves,
+        "running": lambda seed: (
+            bures.RunningCKWLoss(type(seed)(2), type(seed)(2), n_waves=type(seed)(4), seed=seed).waves
+        ),
     }
     for name, draw in drawn.items():
         np.testing.assert_array_equal(draw(np.int64(3)), draw(3), err_msg=name)

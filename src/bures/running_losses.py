@@ -16,6 +16,7 @@ from bures.arrays import (
     check_seed,
     full_precision,
 )
+from bures.feature_maps._base import check_count
 from bures.labels import read_labels
 from bures.moments._distances import class_mean_terms, conditional_covariance
 from bures.moments._scatter import Scatter
@@ -107,14 +108,15 @@ class RunningCKWLoss(nn.Module):
     ) -> None:
         super().__init__()
         for name, count in {"n_features": n_features, "n_classes": n_classes, "n_waves": n_waves}.items():
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1 or (name == "n_waves" and count % 2):
-                even = "even positive" if name == "n_waves" else "positive"
-                raise ValueError(f"{name}={count!r} is out of range; accepted are {even} numbers")
+            if check_count(name, count) % 2 and name == "n_waves":
+                raise ValueError(
+                    f"n_waves={count!r} is out of range; accepted are even numbers, a cosine for each sine"
+                )
         for name, weight in {"means": means, "covariances": covariances}.items():
             check_not_negative(name, weight)
         if check_not_negative("decay", decay) >= 1:
             raise ValueError(f"decay={decay!r} is out of range; accepted are numbers from 0 to below 1")
-        self.n_classes = n_classes
+        self.n_classes = int(n_classes)
         self.decay, self.means, self.covariances = decay, means, covariances
         self.eps = check_positive("eps", eps)
         generator = torch.Generator().manual_seed(check_seed(seed))

@@ -60,6 +60,7 @@ def test_the_error_is_that_of_a_loop_over_bins():
 def test_a_confidence_on_a_border_and_a_single_bin():
     p, y = binary([0.6, 0.8, 0.8, 0.8, 0.8]), np.array([0, 0, 0, 0, 1])
     assert [part.samples for part in reliability(p, y, n_bins=5).bins] == [1, 4]
+    assert reliability(p, y, n_bins=np.int64(5)) == reliability(p, y, n_bins=5)
     whole = reliability(p, y, n_bins=1)
     assert whole.error == pytest.approx(abs(0.8 - p.max(axis=1).mean()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -81,7 +82,7 @@ def explain(
       squared distance    ...
     """
     for name, count in (("n_permutations", n_permutations), ("n_bootstrap", n_bootstrap)):
-        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 0:
             raise ValueError(f"{name}={count!r} is out of range; accepted is a whole number, 0 to leave it out")
     seed = check_seed(seed)
     with full_precision(xs), torch.no_grad():
@@ -132,7 +133,7 @@ def explain(
             null_mean=float(null.mean()) if len(null) else math.nan,
             null_95=float(torch.quantile(null, 0.95)) if len(null) else math.nan,
             n_permutations=len(null),
-            n_bootstrap=n_bootstrap,
+            n_bootstrap=int(n_bootstrap),
             method_error=2 * nuclear_norm_error(cross_matrix(blocks.ts, factor_s, factor_t), problem.method),
         )
 

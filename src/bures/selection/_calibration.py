@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from scipy.optimize import brentq
 from torch import Tensor
@@ -68,12 +69,12 @@ def reliability(probabilities: Array, labels: Array, *, n_bins: int = 15) -> Rel
     >>> reliability(p, np.array([0, 0, 0, 1])).bins
     (Bin(samples=4, confidence=0.75, accuracy=0.75),)
     """
-    if isinstance(n_bins, bool) or not isinstance(n_bins, int) or n_bins < 1:
+    if isinstance(n_bins, bool) or not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
         raise ValueError(f"n_bins={n_bins!r} is out of range; accepted is a whole number from 1 up")
     p, y = _read(probabilities, labels)
     confidence, predicted = p.max(dim=1)
     right = (predicted == y).double()
-    counts, *sums = sum_by_confidence(confidence, right, n_bins)
+    counts, *sums = sum_by_confidence(confidence, right, int(n_bins))
     error = float((sums[0] - sums[1]).abs().sum() / len(p))
     bins = (Bin(int(n), float(c / n), float(r / n)) for n, c, r in zip(counts, *sums, strict=True) if n > 0)
     return Reliability(error, tuple(bins))
