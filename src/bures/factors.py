@@ -195,7 +195,12 @@ class CholeskyFactor:
         regularised.diagonal().add_(eps)
         lower, info = torch.linalg.cholesky_ex(regularised.to(precision.decomposition))
         if checks_values() and int(info) != 0:
-            smallest = float(torch.linalg.eigvalsh(regularised)[0] - eps)
+            smallest, largest = (float(torch.linalg.eigvalsh(regularised)[i] - eps) for i in (0, -1))
+            if -smallest <= 16 * len(q) * torch.finfo(torch.float64).eps * largest:
+                raise ValueError(
+                    f"the label kernel of {argument} has eigenvalues up to {largest:.3g}, beside which "
+                    f"eps={float(eps):.3g} is lost in rounding; divide {argument} by a constant, or raise eps"
+                )
             raise ValueError(
                 f"the label kernel of {argument} is not positive semi-definite (smallest eigenvalue {smallest:.3g} "
                 f"at eps={float(eps):.3g}); pass another label_kernel"
@@ -248,7 +253,12 @@ class LabelKernel:
         few_classes = self.labels.n_classes is not None and self.labels.n_classes <= len(self.labels)
         if self.labels.kind == "hard" and self.contrast is not None and few_classes:
             return LowRankFactor.build(self.weights, self.labels.membership(), self.contrast, eps)
-        gram = self.gram()
+        if self.kernel == "linear" and self.labels.n_classes is None:
+            # B is that of centred labels; beside the products of a large offset eps would be lost.
+            rows = self.labels.rows() - self.weights @ self.labels.rows()
+            gram = rows @ rows.T
+        else:
+            gram = self.gram()
         if callable(self.kernel):  # what it returned is the caller's
             gram = gram.clone()
         return CholeskyFactor.build(self.weights, gram, eps, precision, argument=self.argument)

@@ -484,6 +484,22 @@ def test_an_offset_of_1e6_on_unit_features_changes_nothing_in_float64(metric, op
     torch.testing.assert_close(gradient, reference_gradient, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("label_kernel", ["gaussian", "laplacian", "linear"])
+def test_an_offset_of_continuous_labels_changes_nothing(label_kernel):
+    generator = torch.Generator().manual_seed(0)
+    xs, xt = (torch.randn(n, 2, generator=generator, dtype=torch.float64) for n in (N, M))
+    times = torch.randint(9, (N,), generator=generator).double(), torch.randint(9, (M,), generator=generator).double()
+    options = {"conditioning": "continuous", "label_kernel": label_kernel}
+    near, far = (bures.ckb(xs, times[0] + t, xt, times[1] + t, **options) for t in (0.0, 1.7e9))
+    torch.testing.assert_close(far, near, rtol=1e-6, atol=0)
+
+
+def test_labels_too_large_for_eps_are_named():
+    x, y = np.random.default_rng(0).normal(size=(2, 12, 2))
+    with pytest.raises(ValueError, match=r"eps=0\.01 is lost in rounding; divide ys by a constant, or raise eps"):
+        bures.ckb(x, 1e9 * y, x, 1e9 * y, conditioning="continuous", label_kernel="linear")
+
+
 @both_dtypes
 def test_a_class_in_one_domain_only_is_reported_and_left_out_of_the_means(dtype):
     batch = DEGENERATE["class-missing-from-target"](dtype)
