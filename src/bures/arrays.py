@@ -44,6 +44,7 @@ __all__ = [
     "is_vmapped",
     "numpy_to_tensor",
     "read_samples",
+    "refuse_masked",
 ]
 
 Array: TypeAlias = Any
@@ -123,6 +124,7 @@ def _as_matrix(name: str, value: Array) -> Tensor:
 
 def numpy_to_tensor(name: str, value: Array) -> Tensor:
     """Read anything NumPy reads as a float64 tensor; memory is shared where dtype and layout allow."""
+    refuse_masked(name, value)
     try:
         array = np.asarray(value)
         # NumPy would read the string "1.5" as a number; a table of strings is more likely a mistake.
@@ -134,6 +136,12 @@ def numpy_to_tensor(name: str, value: Array) -> Tensor:
             f"{name} could not be read as an array of real numbers: {error}; accepted are NumPy arrays, "
             f"torch tensors, lists and pandas objects of numbers, got {describe(value)}"
         ) from error
+
+
+def refuse_masked(name: str, value: Array) -> None:
+    """Raise where entries of a masked array are masked: NumPy drops the mask and hands out what is behind it."""
+    if np.ma.is_masked(value):
+        raise ValueError(f"{name} has {np.ma.count_masked(value)} masked entries; remove or impute these samples")
 
 
 def as_tensor(value: Array, dtype: DTypeLike | None = None) -> Tensor:

@@ -23,6 +23,7 @@ from bures.arrays import (
     describe,
     is_missing,
     numpy_to_tensor,
+    refuse_masked,
 )
 
 __all__ = ["Conditioning", "Kind", "Labels", "check_prior", "class_prior_weights", "read_labels"]
@@ -155,6 +156,7 @@ def _read_side(argument: str, features: str, y: Array, kind: str | None, n: int,
         is_number, is_integer = True, not y.is_floating_point()
         resolution = 0.0 if is_integer else float(torch.finfo(y.dtype).eps)
     else:
+        refuse_masked(argument, y)
         raw = np.asarray(y)
         is_number, is_integer = raw.dtype.kind in "biuf", raw.dtype.kind in "biu"
         resolution = float(np.finfo(raw.dtype).eps) if raw.dtype.kind == "f" else 0.0

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, as_feature_pair, as_tensor, check_finite, describe, numpy_to_tensor
+from bures.arrays import Array, as_feature_pair, as_tensor, check_finite, describe, numpy_to_tensor, refuse_masked
 from bures.files import to_json
 from bures.kernels import common_frame
 from bures.tensor_files import read_tensors, write_tensors
@@ -189,6 +189,7 @@ def as_rows(name: str, x: Array) -> Tensor:
     if isinstance(x, Tensor):
         rows = x
     else:
+        refuse_masked(name, x)
         array = np.asarray(x)
         # float32 stays float32, so that a memory-mapped chunk is not copied; all else is read as by the metrics.
         rows = as_tensor(array) if array.dtype in (np.float32, np.float64) else numpy_to_tensor(name, x)
