@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.spatial.distance import cdist, squareform
@@ -210,6 +211,11 @@ def test_large_offsets_change_nothing(kernel):
     for name in ("ss", "tt", "ts"):
         torch.testing.assert_close(getattr(far, name), getattr(near, name), rtol=1e-7, atol=1e-9)
     assert float(far.bandwidths[0]) == pytest.approx(float(near.bandwidths[0]), rel=1e-9)
+
+
+def test_a_function_may_return_what_numpy_reads():
+    own = bures.kernel_bures(XS, XT, kernel=lambda x, y: pd.DataFrame(x @ y.T))
+    assert own == pytest.approx(bures.kernel_bures(XS, XT, kernel="linear"), rel=1e-9)
 
 
 @pytest.mark.parametrize("language", ["numpy", "torch"])

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bures.arrays import check_choice, check_finite, check_positive, checks_values, constant, describe
+from bures.arrays import as_tensor, check_choice, check_finite, check_positive, checks_values, constant, describe
 from bures.exact_distances import about_median, exact_squared_distances, smallest_square
 
 __all__ = [
@@ -253,7 +253,7 @@ def evaluate_callable(
     """Call a user's kernel on two samples, in the language the user speaks, and check what comes back."""
     values = kernel(x.numpy(), y.numpy()) if numpy_callable else kernel(x, y)
     if numpy_callable and not isinstance(values, Tensor) and np.asarray(values).dtype.kind in "biuf":
-        values = torch.as_tensor(np.asarray(values))
+        values = as_tensor(values)
     if not isinstance(values, Tensor) or values.shape != (len(x), len(y)):
         raise ValueError(
             f"{name} returned a {describe(values)} for samples of {len(x)} and {len(y)} rows; "
