@@ -141,7 +141,9 @@ def numpy_to_tensor(name: str, value: Array) -> Tensor:
 def refuse_masked(name: str, value: Array) -> None:
     """Raise where entries of a masked array are masked: NumPy drops the mask and hands out what is behind it."""
     if np.ma.is_masked(value):
-        raise ValueError(f"{name} has {np.count_nonzero(np.ma.getmask(value))} masked entries; remove or impute these samples")
+        raise ValueError(
+            f"{name} has {np.count_nonzero(np.ma.getmask(value))} masked entries; remove or impute these samples"
+        )
 
 
 def as_tensor(value: Array, dtype: DTypeLike | None = None) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, as_sample_weight, check_finite, is_tensor_call, numpy_to_tensor
+from bures.arrays import Array, as_sample_weight, check_finite, is_tensor_call, numpy_to_tensor, refuse_masked
 from bures.labels import Labels, class_prior_weights, read_labels
 from bures.metrics._problem import assemble_problem, check_options
 
@@ -100,6 +100,7 @@ def _read_features(name: str, value: Array) -> Tensor:
 
 def _flatten(name: str, value: Array, expected: tuple[int, ...]) -> Any:
     """Labels (..., n) or (..., n, K) of all pairs one after another."""
+    refuse_masked(name, value)
     y = value if isinstance(value, Tensor) else np.asarray(value)
     shape = tuple(y.shape)
     if shape != expected and (shape[:-1] != expected or not shape):

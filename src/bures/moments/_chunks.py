@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, Names, as_tensor, check_finite, describe, numpy_to_tensor
+from bures.arrays import Array, Names, as_tensor, check_finite, describe, numpy_to_tensor, refuse_masked
 from bures.feature_maps import FeatureMap
 from bures.feature_maps._base import as_rows
 from bures.labels import read_labels
@@ -54,6 +54,7 @@ def _read_features(x: Array, feature_map: FeatureMap) -> Tensor:
 
 def _read_hard(y: Array, n: int, n_classes: int) -> Tensor:
     accepted = f"accepted are integers from 0 to {n_classes - 1}, shape ({n},)"
+    refuse_masked("y", y)
     if not isinstance(y, Tensor) and np.asarray(y).dtype.kind not in "biu" and n:
         raise ValueError(f"y is a {describe(np.asarray(y))}; {accepted} (labels='soft' takes rows of probabilities)")
     classes = as_tensor(y)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, as_tensor, check_finite, describe, numpy_to_tensor
+from bures.arrays import Array, as_tensor, check_finite, describe, numpy_to_tensor, refuse_masked
 
 __all__ = ["Evidence", "check_needs", "read_features", "read_labels", "read_probabilities"]
 
@@ -135,6 +135,7 @@ def read_probabilities(name: str, value: Array) -> Tensor:
 def read_labels(name: str, value: Array, n_classes: int | None = None) -> Tensor:
     """Read classes (n,) from 0 to K - 1 as an int64 vector."""
     accepted = f"accepted are integers from 0 to {'K - 1' if n_classes is None else n_classes - 1}, one per sample"
+    refuse_masked(name, value)
     try:
         y = as_tensor(value).cpu()
     except (TypeError, ValueError, RuntimeError) as error:
