@@ -243,3 +243,25 @@ def test_seeds_may_be_integers_of_numpy():
     }
     for name, draw in drawn.items():
         np.testing.assert_array_equal(draw(np.int64(3)), draw(3), err_msg=name)
+
+
+def test_masked_labels_are_refused_wherever_labels_are_read():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(12, 2)), np.arange(12) % 2
+    masked = np.ma.masked_array(y, mask=y == 0)
+    moments = bures.ConditionalMoments(bures.LinearMap.fit(x), 2)
+    for call in {
+        "pairs": lambda: bures.ckb(x[None], masked[None], x[None], y[None]),
+        "moments": lambda: moments.update(x, masked),
+        "selection": lambda: bures.selection.negative_ckb(x, masked, x, np.eye(2)[y]),
+        "predictions": lambda: bures.testing.out_of_fold_labels(x, masked, x),
+    }.values():
+        with pytest.raises(ValueError, match="has 6 masked entries"):
+            call()
+
+
+def test_seeds_may_be_larger_than_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    x, y, seed = rng.normal(size=(12, 2)), np.arange(12) % 2, 2**40 + 1
+    assert len(bures.testing.out_of_fold_labels(x, y, x, seed=seed).target) == 12
+    assert bures.NystroemMap.fit(x, n_landmarks=4, landmarks="k-means++", seed=seed).n_features == 4

@@ -21,7 +21,7 @@ def kmeans_plus_plus(rows: Tensor, n_landmarks: int, seed: int) -> Tensor:
     """Indices of samples far from each other: the seeding of k-means."""
     from sklearn.cluster import kmeans_plusplus
 
-    _, index = kmeans_plusplus(rows.cpu().numpy(), n_landmarks, random_state=seed)
+    _, index = kmeans_plusplus(rows.cpu().numpy(), n_landmarks, random_state=seed % 2**32)  # its seeds end there
     return torch.as_tensor(index, dtype=torch.int64)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bures.arrays import Array, as_feature_pair, check_seed, describe
+from bures.arrays import Array, as_feature_pair, check_seed, describe, refuse_masked
 
 __all__ = ["LABELS", "LabelPair", "PredictedLabels", "is_marked", "label_kind", "out_of_fold_labels", "unwrap"]
 
@@ -116,6 +116,7 @@ def out_of_fold_labels(
     s, t = (x.detach().cpu().double().numpy() for x in tensors)
     if isinstance(ys, PredictedLabels):
         raise ValueError("ys holds predicted labels; classifiers are trained on the true ones")
+    refuse_masked("ys", ys)
     y = np.asarray(ys.detach().cpu() if isinstance(ys, Tensor) else ys)
     if y.ndim != 1 or y.dtype.kind == "f" or len(y) != len(s):
         raise ValueError(f"ys is a {describe(ys)}; accepted is one class, an integer or a string, for each of {len(s)}")
@@ -163,7 +164,7 @@ def _fit_predict(classifier: Any, x: NDArray[Any], y: NDArray[Any], held: NDArra
     if len(np.unique(y)) == 1:  # nothing to learn, and most classifiers refuse
         return np.full(len(held), y[0])
     if classifier is None:
-        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300, random_state=seed))
+        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300, random_state=seed % 2**32))
     else:
         model = clone(classifier)
     with warnings.catch_warnings():
