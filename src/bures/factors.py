@@ -195,7 +195,8 @@ class CholeskyFactor:
         regularised.diagonal().add_(eps)
         lower, info = torch.linalg.cholesky_ex(regularised.to(precision.decomposition))
         if checks_values() and int(info) != 0:
-            smallest, largest = (float(torch.linalg.eigvalsh(regularised)[i] - eps) for i in (0, -1))
+            eigenvalues = torch.linalg.eigvalsh(regularised) - eps
+            smallest, largest = float(eigenvalues[0]), float(eigenvalues[-1])
             if -smallest <= 16 * len(q) * torch.finfo(torch.float64).eps * largest:
                 raise ValueError(
                     f"the label kernel of {argument} has eigenvalues up to {largest:.3g}, beside which "
