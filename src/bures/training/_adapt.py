@@ -199,8 +199,10 @@ def _work_and_note(session: Session, trainer_options: dict[str, Any], leads: boo
     except OSError as error:
         cause = error
         failure = TrainingError(f"the run cannot go on ({error}); {session.kept}. Mend this and resume the run")
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
+    except Exception as error:
+        if not is_out_of_memory(error):  # of a method, of an image, of on_epoch: it is what it is
+            if leads:
+                session.note_end("failed", error)
             raise
         cause = error
         failure = TrainingError(f"{memory_advice(session.setting.recipe, error)}; {session.kept}")

@@ -191,7 +191,7 @@ class Session:
     def note_end(self, status: str, reason: Exception) -> None:
         """Bring the manifest up to date where that is possible: on a full disk it is not, and the reason matters."""
         with suppress(OSError):
-            self.write_status(status, str(reason))
+            self.write_status(status, str(reason) or type(reason).__name__)
 
     def note_head(self, field: str, outcome: dict[str, Any]) -> None:
         """Write into the manifest what a training of the head alone came to."""
