@@ -245,13 +245,18 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match=r"is not empty \(notes.txt, ...\); choose another folder, or resume"):
         adapt(*data, Recipe(**SMALL), tmp_path)
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["notes.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     run = adapt(*data, Recipe(**SMALL), tmp_path / "run")
     before = (run.path / "model.safetensors").read_bytes()
     with pytest.raises(FileExistsError, match="is not empty"):
         adapt(*data, Recipe(**SMALL, seed=1), tmp_path / "run")
     assert (run.path / "model.safetensors").read_bytes() == before
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/checkpoints").mkdir(parents=True)
+    stale = tmp_path / "empty/checkpoints/last.ckpt"
+    stale.write_text("of a run whose manifest is gone")
+    with pytest.raises(FileExistsError, match="is not empty"):
+        adapt(*data, Recipe(**SMALL), tmp_path / "empty")
+    stale.unlink()
     assert adapt(*data, Recipe(**SMALL), tmp_path / "empty").manifest["status"] == "finished"
 
 

@@ -332,7 +332,7 @@ def test_a_truncated_checkpoint_is_refused(share, stopped):
 
 
 def test_a_run_whose_checkpoint_was_deleted_starts_again(stopped, uninterrupted):
-    RunFolder(stopped).checkpoint.unlink()
+    shutil.rmtree(RunFolder(stopped).checkpoint.parent)
     assert Child(stopped, "vectors", resume=True).wait() == 0
     assert differences(uninterrupted("vectors"), stopped) == []
 

@@ -227,6 +227,7 @@ def _start(
             compare(folder.manifest, fingerprint_of(manifest["recipe"], there), setting.fingerprint)
         if leads:
             folder.remove_partial_files()
+            folder.make_room_for_checkpoints()
             folder.write_manifest(manifest | {"status": "running", "reason": None})
             if not folder.recipe.is_file():
                 setting.recipe.save(folder.recipe)
