@@ -249,6 +249,18 @@ def test_bad_images_are_left_out_with_a_warning_or_fatal(pets, noise, in_memory)
         image_folder(pets, size=8, strict=True, in_memory=in_memory)
 
 
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_link_to_nothing_is_a_bad_image(tmp_path, flat, in_memory):
+    folder = tmp_path / "pets" if flat else tmp_path / "pets/cat"
+    save(folder / "a.png")
+    (folder / "b.png").symlink_to(tmp_path / "gone.png")
+    (folder / "c.png").symlink_to(folder / "a.png")
+    with pytest.warns(BadImageWarning, match=r"1 of 3 image files .*b\.png \(a link to a file that is not there\)"):
+        domain = image_folder(tmp_path / "pets", size=8, in_memory=in_memory)
+    assert [name.rpartition("/")[2] for name in domain.ids] == ["a.png", "c.png"]
+
+
 def test_a_folder_of_bad_images_only_is_an_error(tmp_path, noise):
     damaged(tmp_path / "bad", noise)
     with (

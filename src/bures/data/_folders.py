@@ -140,7 +140,7 @@ def image_folder(
 
 def _list_images(folder: Path) -> tuple[list[Path], list[str]]:
     """Image files and the class of each; no classes for a flat folder."""
-    flat = [entry for entry in _visible(folder) if entry.is_file() and _is_image(entry)]
+    flat = [entry for entry in _visible(folder) if _is_file(entry) and _is_image(entry)]
     by_class = {entry.name: list(_images_below(entry)) for entry in _visible(folder) if entry.is_dir()}
     filled = [name for name, files in by_class.items() if files]
     if flat and filled:
@@ -170,6 +170,11 @@ def _visible(folder: Path) -> list[Path]:
 
 def _hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
+
+
+def _is_file(entry: Path) -> bool:
+    """Whether it is a file, or a link to nothing, which is reported with the files that cannot be decoded."""
+    return entry.is_file() or (entry.is_symlink() and not entry.exists())
 
 
 def _is_image(path: Path) -> bool:
