@@ -225,6 +225,29 @@ def test_an_image_that_vanishes_is_named(tmp_path):
         adapt(source, target, Recipe(**{**SMALL, "batch_size": 24}, network="lenet"), tmp_path / "run", in_memory=True)
 
 
+@pytest.mark.parametrize(("network", "field"), [("vit_b_16", "image_size"), ("squeezenet1_0", "training_size")])
+def test_images_of_a_size_that_the_network_cannot_take_are_refused(network, field, tmp_path):
+    refused(
+        tmp_path,
+        rf"^network='{network}' fails on images of 9 x 9 pixels \({field}=9\): .*; it was made for image_size=224$",
+        source=pictures(20, seed=1),
+        target=pictures(20, seed=2),
+        **{"network": network, "image_size": 224, "augment": "crop", field: 9},
+    )
+
+
+def test_feature_vectors_have_no_second_view(tmp_path):
+    message = r"consistency=0\.5 compares two random changes of an image but the samples are feature vectors; .* is 0$"
+    refused(tmp_path, message, consistency=0.5, augment="affine")
+
+
+def test_a_share_that_holds_out_nothing_says_which_would(tmp_path):
+    few = vectors(56, seed=1).take(range(8))
+    refused(tmp_path, "at most 2 samples; accepted is a larger share, or 0", source=few, source_holdout=0.1)
+    message = "holds out no sample of .*, which has one sample of each class and none to spare; accepted is 0$"
+    refused(tmp_path, message, source=few.take(range(4)), source_holdout=0.5)
+
+
 # Places
 
 

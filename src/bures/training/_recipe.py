@@ -49,7 +49,7 @@ class Recipe:
         Of the cross-entropy on the source.
     consistency : float
         Weight of a further term: predictions of a second view of each target image, changed at random once more, agree
-        with those of the first. It needs an ``augment``, and a method that sees the target.
+        with those of the first. It needs images, an ``augment``, and a method that sees the target.
     network : str
         "lenet", "identity" (feature vectors), a torchvision or timm model, or "auto": by the shape of the samples.
     weights : path, optional
