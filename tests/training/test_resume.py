@@ -229,6 +229,20 @@ def test_a_signal_in_the_last_moment_is_passed_on_behind_the_end(uninterrupted, 
     assert differences(uninterrupted("vectors"), folder) == []
 
 
+def test_a_run_that_is_asked_twice_stops_at_once_and_says_so(uninterrupted, tmp_path):
+    def ask_twice(row):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises((KeyboardInterrupt, SystemExit)):  # Lightning turns the one into the other
+        adapt(*domains("vectors"), RECIPES["vectors"], tmp_path / "run", on_epoch=ask_twice)
+    manifest = RunFolder(tmp_path / "run").read_manifest()
+    assert (manifest["status"], manifest["reason"]) == ("stopped", "stopped at once")
+    assert not RunFolder(tmp_path / "run").lock.exists()
+    run_here(tmp_path / "run", "vectors", resume=True)
+    assert differences(uninterrupted("vectors"), tmp_path / "run") == []
+
+
 def test_a_resumed_run_is_running_again(tmp_path):
     folder = tmp_path / "run"
     assert Child(folder, "vectors", Trap(*STEP, 2, "term")).wait() == 3

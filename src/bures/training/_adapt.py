@@ -194,6 +194,10 @@ def _work_and_note(session: Session, trainer_options: dict[str, Any], leads: boo
     except (StoppedBySignal, StopTraining) as stop:
         session.note_end("stopped", stop)
         raise
+    except (KeyboardInterrupt, SystemExit):  # Lightning makes the second of the first
+        if leads:
+            session.note_end("stopped", KeyboardInterrupt("stopped at once"))
+        raise
     except TrainingError as error:
         cause, failure = error.__cause__, error
     except OSError as error:

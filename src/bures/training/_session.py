@@ -188,7 +188,7 @@ class Session:
         start = start_network(setting.spec, setting.recipe).to(self.device)
         write_kept(folder.samples, keep(setting.source, evaluator, final, network, start, last))
 
-    def note_end(self, status: str, reason: Exception) -> None:
+    def note_end(self, status: str, reason: BaseException) -> None:
         """Bring the manifest up to date where that is possible: on a full disk it is not, and the reason matters."""
         with suppress(OSError):
             self.write_status(status, str(reason) or type(reason).__name__)
