@@ -248,6 +248,23 @@ def test_a_share_that_holds_out_nothing_says_which_would(tmp_path):
     refused(tmp_path, message, source=few.take(range(4)), source_holdout=0.5)
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ({"devices": 0}, r"^accelerator='cpu', devices=0, strategy='auto' will not do: .*devices=0"),
+        ({"accelerator": "abacus"}, r"^accelerator='abacus', devices=1, strategy='auto' will not do: .*abacus"),
+        ({"strategy": "by-hand"}, r"^accelerator='cpu', devices=1, strategy='by-hand' will not do: .*by-hand"),
+    ],
+)
+def test_devices_that_are_not_there_are_refused(call, message, tmp_path):
+    refused(tmp_path, message, call=call)
+
+
+@pytest.mark.skipif(torch.cuda.is_available() or torch.backends.mps.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused(tmp_path):
+    refused(tmp_path, r"^accelerator='gpu', devices=1, .* No supported gpu backend", call={"accelerator": "gpu"})
+
+
 # Places
 
 

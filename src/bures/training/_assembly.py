@@ -81,7 +81,7 @@ def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[
     if inputs.preprocessing is not None:
         for field, side in (("image_size", spec.image_size), ("training_size", recipe.training_size)):
             if side not in (None, inputs.preprocessing.input_size):
-                _check_side(network, field, side)
+                _check_side(network, spec.name, field, side)
     augmentation = AUGMENTATIONS[recipe.augment]
     return spec, network, Inputs(inputs.preprocessing, inputs.image_size, augmentation, recipe.training_size)
 
@@ -163,9 +163,9 @@ def _images_spec(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> Ne
     )
 
 
-def _check_side(network: Network, field: str, side: int) -> None:
+def _check_side(network: Network, name: str, field: str, side: int) -> None:
     """Raise where a backbone cannot take images of a side: position embeddings, kernels larger than the image."""
-    preprocessing, name = network.backbone.preprocessing, network.backbone.name
+    preprocessing = network.preprocessing
     assert preprocessing is not None
     try:
         with evaluation_mode(network.backbone), torch.no_grad():
