@@ -17,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from bures.training import CheckpointError, RunFolder, StoppedBySignal, TrainingError
 from bures.training._checkpoint import load_checkpoint, save_checkpoint
+from bures.training._session import Session
 
 pytestmark = pytest.mark.filterwarnings("ignore::bures.training.CollapseWarning")
 
@@ -463,6 +464,16 @@ def test_double_precision_of_a_run_that_only_lacked_its_end(tmp_path):
     (tmp_path / "cut/model.safetensors").unlink()
     adapt(*data, recipe, tmp_path / "cut", resume=True)
     assert differences(whole.path, tmp_path / "cut") == []
+
+
+def test_the_end_that_was_missing_is_made_where_training_was(uninterrupted, tmp_path, monkeypatch):
+    child = Child(tmp_path / "run", "vectors", trap=Trap(*FINISH, 1, "kill"))
+    assert child.wait() == -signal.SIGKILL
+    places, place = [], Session.place
+    monkeypatch.setattr(Session, "place", lambda self, device: (places.append(device), place(self, device)))
+    run_here(tmp_path / "run", "vectors", resume=True)
+    assert places == [torch.device("cpu")]  # of `run_here`; without a place, what is left would never see a GPU
+    assert differences(uninterrupted("vectors"), tmp_path / "run") == []
 
 
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path):
