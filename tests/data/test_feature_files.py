@@ -179,6 +179,9 @@ def test_missing_labels_are_named(tmp_path):
     table(label=["a", None, "b", "a", None, "b"]).to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(ValueError, match=r"label of row 1 is missing \(2 such rows of 6\)"):
         read_features(tmp_path / "a.csv")
+    (tmp_path / "none.csv").write_text("width,label\n1,cat\n2,None\n")
+    with pytest.raises(ValueError, match=r"row 1 is missing .*; in a table NA, None, null and the like stand for that"):
+        read_features(tmp_path / "none.csv")
     table(label=[0, 1, None, 1, 0, 1]).to_csv(tmp_path / "b.csv", index=False)
     with pytest.raises(ValueError, match="label of row 2 is missing"):
         read_features(tmp_path / "b.csv")

@@ -172,8 +172,8 @@ def _read_labels(file: Path, y: NDArray[Any], names: tuple[str, ...]) -> tuple[N
         return labels.astype(np.int64), tuple(str(value) for value in values)
     if y.dtype.kind == "O" and (missing := [row for row, label in enumerate(y) if label is None or label != label]):
         raise ValueError(
-            f"{file}: the label of row {missing[0]} is missing ({len(missing)} such rows of {len(y)}); "
-            "leave the labels out where they are unknown"
+            f"{file}: the label of row {missing[0]} is missing ({len(missing)} such rows of {len(y)}); in a table NA, "
+            "None, null and the like stand for that. Leave the labels out where they are unknown"
         )
     strings = _strings(file, y)
     found = names or tuple(sorted(set(strings)))
