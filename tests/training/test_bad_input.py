@@ -225,6 +225,17 @@ def test_an_image_that_vanishes_is_named(tmp_path):
         adapt(source, target, Recipe(**{**SMALL, "batch_size": 24}, network="lenet"), tmp_path / "run", in_memory=True)
 
 
+@pytest.mark.parametrize(("network", "channels"), [("resnet18", (4, 4)), ("resnet18", (3, 2)), ("lenet", (2, 3))])
+def test_images_with_channels_that_the_network_cannot_take_are_refused(network, channels, tmp_path):
+    source, target = (
+        Domain("there", TensorSamples(pictures(20, seed=1).samples.tensor.expand(-1, n, -1, -1)), CLASSES, [0, 1] * 10)
+        for n in channels
+    )
+    odd = next(n for n in channels if n != 3)
+    message = rf"has images of {odd} channels but network='{network}' takes 3, or 1 that is repeated$"
+    refused(tmp_path, message, source=source, target=target, network=network, image_size=8)
+
+
 @pytest.mark.parametrize(("network", "field"), [("vit_b_16", "image_size"), ("squeezenet1_0", "training_size")])
 def test_images_of_a_size_that_the_network_cannot_take_are_refused(network, field, tmp_path):
     refused(

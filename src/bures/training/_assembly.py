@@ -18,6 +18,8 @@ from bures.training._sizes import network_for, stored_side
 
 __all__ = ["NetworkSpec", "assemble", "fit_samples"]
 
+COLOURS = 3  # channels of photographs
+
 
 @dataclass(frozen=True)
 class NetworkSpec:
@@ -144,6 +146,12 @@ def _images_spec(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> Ne
     side, channels = max(shape[-1] for shape in shapes), max(shape[0] for shape in shapes)
     name = network_for(recipe.network, recipe.image_size or side)
     small = name == "lenet"
+    taken = channels if small else COLOURS
+    for domain, (found, _, _) in zip(("source", "target"), shapes, strict=False):
+        if found not in (1, taken):
+            raise ValueError(
+                f"the {domain} has images of {found} channels but network={name!r} takes {taken}, or 1 that is repeated"
+            )
     image_size = recipe.image_size or (side if small else _input_size(name))
     stored_size = recipe.stored_size or stored_side(name, image_size)
     if stored_size < image_size:
