@@ -157,6 +157,12 @@ def test_csv_whose_columns_are_numbered_has_a_header_and_one_of_data_has_not(tmp
         read_features(tmp_path / "b.csv")
 
 
+def test_csv_with_more_values_than_names_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("width,length\n1.0,2.0,3.0\n4.0,5.0,6.0\n")
+    with pytest.raises(ValueError, match=r"a\.csv: its header names 2 columns but its rows have 3 values; give every"):
+        read_features(tmp_path / "a.csv")
+
+
 def test_csv_columns_that_cannot_be_used_are_named(tmp_path):
     table(colour=STRINGS).to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(ValueError, match="column 'colour' is not numeric"):
@@ -173,12 +179,25 @@ def test_missing_labels_are_named(tmp_path):
     table(label=["a", None, "b", "a", None, "b"]).to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(ValueError, match=r"label of row 1 is missing \(2 such rows of 6\)"):
         read_features(tmp_path / "a.csv")
+    (tmp_path / "none.csv").write_text("width,label\n1,cat\n2,None\n")
+    with pytest.raises(ValueError, match=r"row 1 is missing .*; in a table NA, None, null and the like stand for that"):
+        read_features(tmp_path / "none.csv")
     table(label=[0, 1, None, 1, 0, 1]).to_csv(tmp_path / "b.csv", index=False)
     with pytest.raises(ValueError, match="label of row 2 is missing"):
         read_features(tmp_path / "b.csv")
     table(label=[0.0, 1.5, 2, 1, 0, 1]).to_csv(tmp_path / "c.csv", index=False)
     with pytest.raises(ValueError, match=r"label of row 1 is 1\.5, which is no class"):
         read_features(tmp_path / "c.csv")
+
+
+@pytest.mark.parametrize("kind", ["string", "category", "object"])
+def test_missing_labels_of_a_typed_column_are_named(tmp_path, kind):
+    pytest.importorskip("pyarrow")
+    labels = pd.Series(["a", None, "b", "a", None, "b"], dtype=kind)
+    table(label=labels).to_parquet(tmp_path / "f.parquet")
+    with pytest.raises(ValueError, match=r"f\.parquet: the label of row 1 is missing \(2 such rows of 6\)"):
+        read_features(tmp_path / "f.parquet")
+    assert read_features(tmp_path / "f.parquet", labels=False).labels is None
 
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
@@ -263,6 +282,9 @@ def test_truncated_files_are_named(tmp_path, share):
         ({"x": X, "y": Y, "classes": ["a", "b"]}, "labels contains class 2 but class_names has 2 entries"),
         ({"x": X, "y": STRINGS, "classes": ["ant", "bee"]}, "'cat' is not among the 2 names under 'classes'"),
         ({"x": X, "y": Y, "classes": ["a", "b", "a"]}, "more than once"),
+        ({"x": X, "y": np.array([b"\xe9t\xe9", b"a"] * 3)}, r"b'\\xe9t\\xe9' is no text in UTF-8"),
+        ({"x": np.zeros((6, 28, 20, 3), np.uint8)}, r"images of shape \(28, 20, 3\), .* accepted is \(C, H, W\)"),
+        ({"x": np.zeros((6, 8, 8, 1), np.uint8)}, r"images of shape \(8, 8, 1\), .* accepted is \(C, H, W\)"),
     ],
 )
 def test_content_that_is_no_domain_is_refused_with_the_file_named(tmp_path, arrays, message):

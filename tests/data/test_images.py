@@ -1,5 +1,7 @@
 """Image files of every kind become RGB of one size; bad files are found, named and counted."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -247,6 +249,33 @@ def test_bad_images_are_left_out_with_a_warning_or_fatal(pets, noise, in_memory)
     assert isinstance(domain.samples, TensorSamples) is in_memory
     with pytest.raises(BadImageError, match="5 of 9"):
         image_folder(pets, size=8, strict=True, in_memory=in_memory)
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_link_to_nothing_is_a_bad_image(tmp_path, flat, in_memory):
+    folder = tmp_path / "pets" if flat else tmp_path / "pets/cat"
+    save(folder / "a.png")
+    (folder / "b.png").symlink_to(tmp_path / "gone.png")
+    (folder / "c.png").symlink_to(folder / "a.png")
+    with pytest.warns(BadImageWarning, match=r"1 of 3 image files .*b\.png \(a link to a file that is not there\)"):
+        domain = image_folder(tmp_path / "pets", size=8, in_memory=in_memory)
+    assert [name.rpartition("/")[2] for name in domain.ids] == ["a.png", "c.png"]
+
+
+def test_names_that_are_no_text_become_text(tmp_path):
+    """Linux allows folder names of any bytes; fonts, JSON and terminals do not."""
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    try:
+        save(folder / os.fsdecode(b"th\xe9/a.png"))
+    except OSError:
+        pytest.skip("this file system takes names in UTF-8 alone")
+    save(folder / "milk/a.png")
+    domain = image_folder(folder, size=8)
+    assert domain.name == "caf\\udce9"
+    assert domain.class_names == ("milk", "th\\udce9")
+    assert image_folder(folder, domain.class_names, size=8).labels.tolist() == domain.labels.tolist() == [0, 1]
+    assert domain.samples.take(torch.arange(2)).shape == (2, 3, 8, 8)
 
 
 def test_a_folder_of_bad_images_only_is_an_error(tmp_path, noise):

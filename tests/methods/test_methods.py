@@ -238,3 +238,25 @@ def test_schedules_out_of_range_are_refused(fields, message):
 def test_what_a_method_matches_is_one_of_the_known_kinds():
     with pytest.raises(ValueError, match=r"matches='all' is unknown; accepted are 'nothing', 'marginal'"):
         register("new", matches="all")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("ckb", {"weight": -1}, r"^method 'ckb' cannot be made with weight=-1: value=-1 is out of range"),
+        ("ckb", {"entropy": 0.1, "ramp": math.nan}, r"^method 'ckb' cannot be made with entropy=0.1, ramp=nan: ramp="),
+        ("ckb", {"bandwidth": "wide"}, r"cannot be made with bandwidth='wide': bandwidth='wide' is unknown"),
+        ("dann", {"hidden": 0.5}, r"hidden=0.5 is not whole; accepted is a positive whole number$"),
+        ("cdan", {"largest": 10.5}, "largest=10.5 is not whole"),
+        ("cdan+e", {"random_features": 0.1}, "random_features=0.1 is not whole"),
+        ("cycada", {"translator_width": 0.9}, "translator_width=0.9 is not whole"),
+        ("cycada", {"translator_blocks": 1.5}, "translator_blocks=1.5 is not whole"),
+    ],
+)
+def test_an_option_that_will_not_do_is_named_with_what_was_given(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_method(name, **options)
+
+
+def test_a_whole_number_may_come_with_a_point():
+    assert make_method("dann", hidden=1e3).terms[0].hidden == 1000

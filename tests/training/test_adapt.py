@@ -292,9 +292,9 @@ def test_mixed_precision_trains_in_bfloat16_and_scores_in_float32(train, monkeyp
     inside, losses = [], []
     original = Method.objective
 
-    def objective(method, batch, *rest):
+    def objective(method, batch, *rest, **named):
         losses.append({batch.z_s.dtype, batch.logits_t.dtype})
-        return original(method, batch, *rest)
+        return original(method, batch, *rest, **named)
 
     monkeypatch.setattr(Method, "objective", objective)
     steps_of(monkeypatch, lambda module, step: inside.append(torch.is_autocast_enabled("cpu")))

@@ -225,6 +225,57 @@ def test_an_image_that_vanishes_is_named(tmp_path):
         adapt(source, target, Recipe(**{**SMALL, "batch_size": 24}, network="lenet"), tmp_path / "run", in_memory=True)
 
 
+@pytest.mark.parametrize(("network", "channels"), [("resnet18", (4, 4)), ("resnet18", (3, 2)), ("lenet", (2, 3))])
+def test_images_with_channels_that_the_network_cannot_take_are_refused(network, channels, tmp_path):
+    source, target = (
+        Domain("there", TensorSamples(pictures(20, seed=1).samples.tensor.expand(-1, n, -1, -1)), CLASSES, [0, 1] * 10)
+        for n in channels
+    )
+    odd = next(n for n in channels if n != 3)
+    message = rf"has images of {odd} channels but network='{network}' takes 3, or 1 that is repeated$"
+    refused(tmp_path, message, source=source, target=target, network=network, image_size=8)
+
+
+@pytest.mark.parametrize(("network", "field"), [("vit_b_16", "image_size"), ("squeezenet1_0", "training_size")])
+def test_images_of_a_size_that_the_network_cannot_take_are_refused(network, field, tmp_path):
+    refused(
+        tmp_path,
+        rf"^network='{network}' fails on images of 9 x 9 pixels \({field}=9\): .*; it was made for image_size=224$",
+        source=pictures(20, seed=1),
+        target=pictures(20, seed=2),
+        **{"network": network, "image_size": 224, "augment": "crop", field: 9},
+    )
+
+
+def test_feature_vectors_have_no_second_view(tmp_path):
+    message = r"consistency=0\.5 compares two random changes of an image but the samples are feature vectors; .* is 0$"
+    refused(tmp_path, message, consistency=0.5, augment="affine")
+
+
+def test_a_share_that_holds_out_nothing_says_which_would(tmp_path):
+    few = vectors(56, seed=1).take(range(8))
+    refused(tmp_path, "at most 2 samples; accepted is a larger share, or 0", source=few, source_holdout=0.1)
+    message = "holds out no sample of .*, which has one sample of each class and none to spare; accepted is 0$"
+    refused(tmp_path, message, source=few.take(range(4)), source_holdout=0.5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ({"devices": 0}, r"^accelerator='cpu', devices=0, strategy='auto' will not do: .*devices=0"),
+        ({"accelerator": "abacus"}, r"^accelerator='abacus', devices=1, strategy='auto' will not do: .*abacus"),
+        ({"strategy": "by-hand"}, r"^accelerator='cpu', devices=1, strategy='by-hand' will not do: .*by-hand"),
+    ],
+)
+def test_devices_that_are_not_there_are_refused(call, message, tmp_path):
+    refused(tmp_path, message, call=call)
+
+
+@pytest.mark.skipif(torch.cuda.is_available() or torch.backends.mps.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused(tmp_path):
+    refused(tmp_path, r"^accelerator='gpu', devices=1, .* No supported gpu backend", call={"accelerator": "gpu"})
+
+
 # Places
 
 
@@ -245,13 +296,18 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match=r"is not empty \(notes.txt, ...\); choose another folder, or resume"):
         adapt(*data, Recipe(**SMALL), tmp_path)
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["notes.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     run = adapt(*data, Recipe(**SMALL), tmp_path / "run")
     before = (run.path / "model.safetensors").read_bytes()
     with pytest.raises(FileExistsError, match="is not empty"):
         adapt(*data, Recipe(**SMALL, seed=1), tmp_path / "run")
     assert (run.path / "model.safetensors").read_bytes() == before
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/checkpoints").mkdir(parents=True)
+    stale = tmp_path / "empty/checkpoints/last.ckpt"
+    stale.write_text("of a run whose manifest is gone")
+    with pytest.raises(FileExistsError, match="is not empty"):
+        adapt(*data, Recipe(**SMALL), tmp_path / "empty")
+    stale.unlink()
     assert adapt(*data, Recipe(**SMALL), tmp_path / "empty").manifest["status"] == "finished"
 
 

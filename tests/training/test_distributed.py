@@ -123,7 +123,7 @@ def test_a_run_on_two_devices_ends_like_a_run_on_one(method, tasks, tmp_path):
 
 
 def test_batchnorm_on_several_devices_without_synchronisation_is_warned_of(tmp_path):
-    from bures.training._adapt import _check_devices
+    from bures.training._devices import check_devices
     from bures.training._setting import prepare
 
     data = pictures(20, seed=1), pictures(20, seed=2)
@@ -133,11 +133,11 @@ def test_batchnorm_on_several_devices_without_synchronisation_is_warned_of(tmp_p
         return prepare(*data, None, recipe, False, None, None)
 
     with pytest.warns(UserWarning, match=r"BatchNorm sees 4 samples of a device at a time.*sync_batchnorm=True"):
-        _check_devices(setting(), 2, "ddp", False)
+        check_devices(setting(), 2, "ddp", False)
     # No warning with synchronisation, on one device, or without BatchNorm: warnings are errors here.
-    _check_devices(setting(), 2, "ddp", True)
-    _check_devices(setting(), 1, "auto", False)
-    _check_devices(setting(norm="group", head="linear"), 2, "ddp", False)
+    check_devices(setting(), 2, "ddp", True)
+    check_devices(setting(), 1, "auto", False)
+    check_devices(setting(norm="group", head="linear"), 2, "ddp", False)
 
 
 @pytest.mark.parametrize(

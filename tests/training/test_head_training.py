@@ -29,7 +29,7 @@ from bures.training import (
     load_recipe,
 )
 from bures.training import _session as session_module
-from bures.training._adapt import _check_devices
+from bures.training._devices import check_devices
 from bures.training._setting import prepare
 
 pytestmark = pytest.mark.filterwarnings("ignore::bures.training.CollapseWarning")
@@ -346,7 +346,7 @@ def test_features_of_a_head_finish_are_those_of_evaluation(named, tmp_path):
 def test_several_devices_are_refused(named, stage):
     setting = prepare(*DATA, None, recipe(named, **{"head_start": None, stage: named}), False, None, None)
     with pytest.raises(ValueError, match=rf"devices=2 is too many for {stage}='.*', which trains the head in one pro"):
-        _check_devices(setting, 2, "ddp", True)
+        check_devices(setting, 2, "ddp", True)
 
 
 def test_the_command_takes_it_as_a_field_of_the_recipe(named, tmp_path):

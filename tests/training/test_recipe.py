@@ -184,6 +184,8 @@ def test_a_method_takes_those_of_the_options_that_it_has():
         ({"method": "source", "options.weight": 1}, "method 'source' has no option 'weight'"),
         ({"method": "dann2"}, "method='dann2' is unknown"),
         ({"epochs": "many"}, "epochs='many' is no number"),
+        ({"options": "x"}, r"^options='x' is no mapping; accepted are names and values$"),
+        ({"options": None, "options.entropy": 0.1}, r"^options=None is no mapping"),
     ],
 )
 def test_a_wrong_override_is_refused(changes, message):

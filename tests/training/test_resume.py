@@ -17,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from bures.training import CheckpointError, RunFolder, StoppedBySignal, TrainingError
 from bures.training._checkpoint import load_checkpoint, save_checkpoint
+from bures.training._session import Session
 
 pytestmark = pytest.mark.filterwarnings("ignore::bures.training.CollapseWarning")
 
@@ -229,6 +230,20 @@ def test_a_signal_in_the_last_moment_is_passed_on_behind_the_end(uninterrupted, 
     assert differences(uninterrupted("vectors"), folder) == []
 
 
+def test_a_run_that_is_asked_twice_stops_at_once_and_says_so(uninterrupted, tmp_path):
+    def ask_twice(row):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises((KeyboardInterrupt, SystemExit)):  # Lightning turns the one into the other
+        adapt(*domains("vectors"), RECIPES["vectors"], tmp_path / "run", on_epoch=ask_twice)
+    manifest = RunFolder(tmp_path / "run").read_manifest()
+    assert (manifest["status"], manifest["reason"]) == ("stopped", "stopped at once")
+    assert not RunFolder(tmp_path / "run").lock.exists()
+    run_here(tmp_path / "run", "vectors", resume=True)
+    assert differences(uninterrupted("vectors"), tmp_path / "run") == []
+
+
 def test_a_resumed_run_is_running_again(tmp_path):
     folder = tmp_path / "run"
     assert Child(folder, "vectors", Trap(*STEP, 2, "term")).wait() == 3
@@ -332,7 +347,7 @@ def test_a_truncated_checkpoint_is_refused(share, stopped):
 
 
 def test_a_run_whose_checkpoint_was_deleted_starts_again(stopped, uninterrupted):
-    RunFolder(stopped).checkpoint.unlink()
+    shutil.rmtree(RunFolder(stopped).checkpoint.parent)
     assert Child(stopped, "vectors", resume=True).wait() == 0
     assert differences(uninterrupted("vectors"), stopped) == []
 
@@ -449,6 +464,16 @@ def test_double_precision_of_a_run_that_only_lacked_its_end(tmp_path):
     (tmp_path / "cut/model.safetensors").unlink()
     adapt(*data, recipe, tmp_path / "cut", resume=True)
     assert differences(whole.path, tmp_path / "cut") == []
+
+
+def test_the_end_that_was_missing_is_made_where_training_was(uninterrupted, tmp_path, monkeypatch):
+    child = Child(tmp_path / "run", "vectors", trap=Trap(*FINISH, 1, "kill"))
+    assert child.wait() == -signal.SIGKILL
+    places, place = [], Session.place
+    monkeypatch.setattr(Session, "place", lambda self, device: (places.append(device), place(self, device)))
+    run_here(tmp_path / "run", "vectors", resume=True)
+    assert places == [torch.device("cpu")]  # of `run_here`; without a place, what is left would never see a GPU
+    assert differences(uninterrupted("vectors"), tmp_path / "run") == []
 
 
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path):

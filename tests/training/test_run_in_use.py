@@ -98,8 +98,14 @@ def test_the_advice_names_the_queue_where_there_is_one(tmp_path, monkeypatch):
         adapt(*domains("vectors"), recipe, tmp_path / "run")
 
 
-def test_other_errors_are_what_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(AdaptationModule, "training_step", exhausted(RuntimeError("sizes differ")))
-    with pytest.raises(RuntimeError, match=r"^sizes differ$"):
-        run_here(tmp_path / "run", "vectors")
+@pytest.mark.parametrize("error", [RuntimeError("sizes differ"), ValueError("sizes differ"), AssertionError()])
+def test_other_errors_are_what_they_are_and_the_run_counts_as_failed(error, whole, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(AdaptationModule, "training_step", exhausted(error))
+        with pytest.raises(type(error), match=f"^{error}$"):
+            run_here(tmp_path / "run", "vectors")
     assert os.listdir(tmp_path / "run").count(".lock") == 0
+    manifest = json.loads((tmp_path / "run/manifest.json").read_text())
+    assert (manifest["status"], manifest["reason"]) == ("failed", str(error) or "AssertionError")
+    run_here(tmp_path / "run", "vectors", resume=True)
+    assert differences(whole, tmp_path / "run") == []

@@ -47,7 +47,10 @@ def decode_image(path: str | Path, size: int | None) -> NDArray[np.uint8]:
         if size is not None:
             pixels = pixels.resize((size, size), Image.Resampling.BILINEAR)
         return np.ascontiguousarray(np.asarray(pixels, dtype=np.uint8).transpose(2, 0, 1))
-    except (FileNotFoundError, PermissionError):
+    except (FileNotFoundError, PermissionError) as error:
+        if isinstance(error, FileNotFoundError) and os.path.islink(path):
+            reason = "a link to a file that is not there"
+            raise BadImageError(f"{path} cannot be decoded: {reason}", reason) from error
         raise  # not the picture's fault
     except Exception as error:
         unknown = isinstance(error, UnidentifiedImageError)

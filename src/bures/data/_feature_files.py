@@ -15,6 +15,8 @@ from bures.files import atomic_file
 
 __all__ = ["read_features", "write_features"]
 
+CHANNELS = (1, 3)  # of grey and of coloured images
+
 
 def read_features(
     path: str | Path,
@@ -128,19 +130,24 @@ def _as_domain(file: Path, content: Content, domain: str | None) -> Domain:
             f"{file}: the features have shape {x.shape} and dtype {x.dtype}; "
             "accepted are (n, d), and uint8 images (n, C, H, W)"
         )
+    if x.ndim == 4 and x.shape[3] in CHANNELS and x.shape[1] not in CHANNELS:
+        raise ValueError(
+            f"{file}: the images of shape {x.shape[1:]}, {x.shape[3]} pixels wide with {x.shape[1]} channels, seem to "
+            "have their channels last; accepted is (C, H, W): x.transpose(0, 3, 1, 2)"
+        )
     n = len(x)
     for what, values in (("labels", content.y), ("file names", content.ids)):
         if values is not None and values.size != n:
             raise ValueError(f"{file}: there are {values.size} {what} for {n} samples; accepted is one for each")
     names: tuple[str, ...] = ()
     if content.classes is not None:
-        names = tuple(_strings(content.classes))
+        names = tuple(_strings(file, content.classes))
     labels = None
     if content.y is not None:
         labels, names = _read_labels(file, content.y, names)
     try:
         samples = TensorSamples(x)
-        ids = None if content.ids is None else tuple(_strings(content.ids))
+        ids = None if content.ids is None else tuple(_strings(file, content.ids))
         return Domain(domain or content.name or file.stem, samples, names, labels, ids)  # type: ignore[arg-type]
     except ValueError as error:
         raise ValueError(f"{file}: {str(error).replace('tensor contains', 'the features contain', 1)}") from error
@@ -165,10 +172,10 @@ def _read_labels(file: Path, y: NDArray[Any], names: tuple[str, ...]) -> tuple[N
         return labels.astype(np.int64), tuple(str(value) for value in values)
     if y.dtype.kind == "O" and (missing := [row for row, label in enumerate(y) if label is None or label != label]):
         raise ValueError(
-            f"{file}: the label of row {missing[0]} is missing ({len(missing)} such rows of {len(y)}); "
-            "leave the labels out where they are unknown"
+            f"{file}: the label of row {missing[0]} is missing ({len(missing)} such rows of {len(y)}); in a table NA, "
+            "None, null and the like stand for that. Leave the labels out where they are unknown"
         )
-    strings = _strings(y)
+    strings = _strings(file, y)
     found = names or tuple(sorted(set(strings)))
     number = {name: label for label, name in enumerate(found)}
     if unknown := [label for label in strings if label not in number]:
@@ -176,7 +183,10 @@ def _read_labels(file: Path, y: NDArray[Any], names: tuple[str, ...]) -> tuple[N
     return np.array([number[label] for label in strings], dtype=np.int64), found
 
 
-def _strings(values: NDArray[Any]) -> list[str]:
+def _strings(file: Path, values: NDArray[Any]) -> list[str]:
     """Strings of an array, of bytes, or of a Matlab cell array."""
     flat = [value.item() if isinstance(value, np.ndarray) and value.size == 1 else value for value in values.ravel()]
-    return [value.decode() if isinstance(value, bytes) else str(value).rstrip() for value in flat]
+    try:
+        return [value.decode() if isinstance(value, bytes) else str(value).rstrip() for value in flat]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: {error.object!r} is no text in UTF-8; store names as strings") from error

@@ -108,6 +108,12 @@ def _read_csv(file: Path, x_key: str | None, y_key: str | None, domain: str | No
     numbers = [float(name) for name in header if is_number(name)]
     if numbers and len(numbers) == len(header) and numbers != list(range(len(header))):
         raise ValueError(f"{file} has no header: its first line is numbers; give every column a name")
+    if not isinstance(table.index, pd.RangeIndex):  # pandas has taken the first columns for names of the rows
+        values = len(header) + table.index.nlevels
+        raise ValueError(
+            f"{file}: its header names {len(header)} columns but its rows have {values} values; give every column a "
+            "name, an empty one where it names the samples"
+        )
     return _from_table(file, table, y_key)
 
 
@@ -202,7 +208,9 @@ def _from_table(file: Path, table: pd.DataFrame, y_key: str | None) -> Content:
                 "accepted are numeric features, and a label under one of the names "
                 f"{_listed(LABEL_COLUMNS)} or y_key="
             )
-    y = None if y_key is None else np.asarray(table[y_key])
+    y = None if y_key is None else np.array(table[y_key])
+    if y is not None and y.dtype.kind == "O":
+        y[table[y_key].isna()] = None  # columns of text have a sign of their own for what is missing
     ids = np.asarray(table[id_columns[0]].astype(str)) if id_columns else None
     return Content(features.to_numpy(dtype=np.float64), y, None, ids)
 

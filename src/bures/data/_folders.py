@@ -135,13 +135,13 @@ def image_folder(
     number = {name: label for label, name in enumerate(names)}
     labels = torch.tensor([number[classes[row]] for row in kept]) if classes else None
     ids = tuple(files[row].relative_to(folder).as_posix() for row in kept)
-    return Domain(name or folder.resolve().name, samples, names, labels, ids)
+    return Domain(name or _text(folder.resolve().name), samples, names, labels, ids)
 
 
 def _list_images(folder: Path) -> tuple[list[Path], list[str]]:
     """Image files and the class of each; no classes for a flat folder."""
-    flat = [entry for entry in _visible(folder) if entry.is_file() and _is_image(entry)]
-    by_class = {entry.name: list(_images_below(entry)) for entry in _visible(folder) if entry.is_dir()}
+    flat = [entry for entry in _visible(folder) if _is_file(entry) and _is_image(entry)]
+    by_class = {_text(entry.name): list(_images_below(entry)) for entry in _visible(folder) if entry.is_dir()}
     filled = [name for name, files in by_class.items() if files]
     if flat and filled:
         raise ValueError(
@@ -170,6 +170,16 @@ def _visible(folder: Path) -> list[Path]:
 
 def _hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
+
+
+def _text(name: str) -> str:
+    """A name that UTF-8 can express; Linux allows file names of any bytes, which fonts and terminals refuse."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _is_file(entry: Path) -> bool:
+    """Whether it is a file, or a link to nothing, which is reported with the files that cannot be decoded."""
+    return entry.is_file() or (entry.is_symlink() and not entry.exists())
 
 
 def _is_image(path: Path) -> bool:

@@ -162,9 +162,10 @@ def make_method(name: str, **options: Any) -> Method:
         raise ValueError(f"method {name!r} has no option {unknown[0]!r}; accepted are: {accepted}")
     try:
         return factory(**options)
-    except TypeError as error:  # a number that is none, a name that is none
+    except (TypeError, ValueError) as error:  # a number that is none or out of range, a name that is none
         given = ", ".join(f"{option}={value!r}" for option, value in options.items())
-        raise TypeError(f"method {name!r} cannot be made with {given}: {error}") from error
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"method {name!r} cannot be made with {given}: {error}") from error
 
 
 def _factory(name: str) -> Factory:

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from bures.arrays import check_positive
 from bures.methods._adversarial import AdversarialTerm
+from bures.methods._checks import check_whole
 from bures.methods._method import Method, Schedule
 from bures.methods._registry import register
 from bures.methods._terms import prediction_entropies
@@ -87,8 +87,8 @@ class ConditionalAdversarialTerm(AdversarialTerm):
         by_entropy: bool,
     ) -> None:
         super().__init__(schedule, hidden=hidden, dropout=dropout)
-        self.largest = int(check_positive("largest", largest))
-        self.random_features = int(check_positive("random_features", random_features))
+        self.largest = check_whole("largest", largest)
+        self.random_features = check_whole("random_features", random_features)
         self.by_entropy = by_entropy
         self.register_buffer("projection_z", None)
         self.register_buffer("projection_p", None)

@@ -12,6 +12,7 @@ from torch.optim import Adam, Optimizer
 
 from bures.arrays import at_least_float32, check_positive
 from bures.methods._adversarial import AdversarialTerm
+from bures.methods._checks import check_whole
 from bures.methods._method import Method, Schedule
 from bures.methods._own_training import NETWORK, OwnStep, OwnTraining, StepReport
 from bures.methods._registry import register
@@ -114,8 +115,8 @@ class CyCADA(OwnTraining):
                 "stage; accepted is a sum below 1"
             )
         self.cycle, self.semantics, self.shares = cycle, semantics, shares
-        self.width = int(check_positive("translator_width", translator_width))
-        self.n_blocks = int(check_positive("translator_blocks", translator_blocks))
+        self.width = check_whole("translator_width", translator_width)
+        self.n_blocks = check_whole("translator_blocks", translator_blocks)
         self.lr = check_positive("translator_lr", translator_lr)
 
     def prepare(self, network: Network, shape: tuple[int, ...]) -> None:

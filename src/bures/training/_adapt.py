@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -13,13 +12,12 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 
 from bures.data import Domain
-from bures.methods import Method
-from bures.networks._batchnorm import adaptable_layers
 from bures.provenance import command_line, versions
 from bures.training._checkpoint import compare, load_checkpoint
+from bures.training._devices import check_devices, check_trainer, strategy_for
 from bures.training._errors import StoppedBySignal, StopTraining, TrainingError
 from bures.training._gather import world_size
-from bures.training._head_training import HEAD_FIELDS, head_recipes, train_head
+from bures.training._head_training import head_recipes, train_head
 from bures.training._memory import is_out_of_memory, memory_advice
 from bures.training._quiet import quiet
 from bures.training._recipe import Recipe
@@ -145,7 +143,14 @@ def adapt(
         raise ValueError(f"on_epoch is called in one process of devices={devices}; accepted is devices=1 with it")
     with quiet():
         setting = prepare(source, target, evaluation, recipe, partial, in_memory, n_workers)
-        _check_devices(setting, devices, strategy, sync_batchnorm)
+        check_devices(setting, devices, strategy, sync_batchnorm)
+        trainer_options = {
+            "accelerator": accelerator,
+            "devices": devices,
+            "strategy": strategy_for(setting.method, devices, strategy),
+            "sync_batchnorm": sync_batchnorm,
+        }
+        check_trainer(trainer_options)
         manifest = folder.read_manifest() if resume else None
         setting.head_recipes = head_recipes(setting, manifest)
         # Of several processes one writes the run folder.
@@ -159,12 +164,6 @@ def adapt(
                 session = Session(
                     folder, setting, checkpoint_every, begun, progress, on_epoch, keep_files=keep_files, devices=devices
                 )
-                trainer_options = {
-                    "accelerator": accelerator,
-                    "devices": devices,
-                    "strategy": _strategy(setting.method, devices, strategy),
-                    "sync_batchnorm": sync_batchnorm,
-                }
                 _work(session, trainer_options, leads)
         if world_size() > 1:
             torch.distributed.barrier()  # the others read what the first has written
@@ -194,13 +193,19 @@ def _work_and_note(session: Session, trainer_options: dict[str, Any], leads: boo
     except (StoppedBySignal, StopTraining) as stop:
         session.note_end("stopped", stop)
         raise
+    except (KeyboardInterrupt, SystemExit):  # Lightning makes the second of the first
+        if leads:
+            session.note_end("stopped", KeyboardInterrupt("stopped at once"))
+        raise
     except TrainingError as error:
         cause, failure = error.__cause__, error
     except OSError as error:
         cause = error
         failure = TrainingError(f"the run cannot go on ({error}); {session.kept}. Mend this and resume the run")
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
+    except Exception as error:
+        if not is_out_of_memory(error):  # of a method, of an image, of on_epoch: it is what it is
+            if leads:
+                session.note_end("failed", error)
             raise
         cause = error
         failure = TrainingError(f"{memory_advice(session.setting.recipe, error)}; {session.kept}")
@@ -225,6 +230,7 @@ def _start(
             compare(folder.manifest, fingerprint_of(manifest["recipe"], there), setting.fingerprint)
         if leads:
             folder.remove_partial_files()
+            folder.make_room_for_checkpoints()
             folder.write_manifest(manifest | {"status": "running", "reason": None})
             if not folder.recipe.is_file():
                 setting.recipe.save(folder.recipe)
@@ -261,42 +267,3 @@ def _start(
 def _described(domain: Domain, digest: str) -> dict[str, Any]:
     counts = None if domain.labels is None else domain.counts().tolist()
     return {"name": domain.name, "samples": len(domain), "counts": counts, "checksum": digest}
-
-
-def _check_devices(setting: Setting, devices: int, strategy: str, sync_batchnorm: bool) -> None:
-    if devices <= 1:
-        return
-    if setting.method.owns_training:
-        raise ValueError(
-            f"devices={devices} is too many for method {setting.method.name!r}, which makes its own training steps; "
-            "accepted is 1"
-        )
-    for field in HEAD_FIELDS:
-        if (name := getattr(setting.recipe, field)) is not None:
-            raise ValueError(
-                f"devices={devices} is too many for {field}={name!r}, which trains the head in one process; accepted "
-                f"is 1, or a recipe without {field}"
-            )
-    if any(name in strategy for name in ("spawn", "fork", "notebook")):
-        raise ValueError(
-            f"strategy={strategy!r} trains in processes that do not give back the state of a run; accepted is 'ddp'"
-        )
-    if setting.recipe.batch_size < 2 * devices:
-        raise ValueError(
-            f"batch_size={setting.recipe.batch_size} is too small for {devices} devices; it is that of all of them "
-            f"together: accepted is {2 * devices} or more"
-        )
-    if adaptable_layers(setting.network) and not sync_batchnorm:
-        warnings.warn(
-            f"BatchNorm sees {setting.recipe.batch_size // devices} samples of a device at a time, not the batch of "
-            "all; on GPUs sync_batchnorm=True (--sync-batchnorm) lets it see all",
-            UserWarning,
-            stacklevel=3,
-        )
-
-
-def _strategy(method: Method, devices: int, strategy: str) -> str:
-    """The strategy, told that a method's own parameters have no gradient while its terms do not count yet."""
-    if devices > 1 and strategy in ("auto", "ddp") and any(True for _ in method.parameters()):
-        return "ddp_find_unused_parameters_true"
-    return strategy

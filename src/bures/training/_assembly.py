@@ -5,15 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import torch
+
 from bures.data import ImageFiles, TensorSamples
 from bures.data._samples import Samples
 from bures.networks import Network, build_network, freeze_batchnorm, freeze_stages
+from bures.networks._modes import evaluation_mode
 from bures.training._augment import AUGMENTATIONS
 from bures.training._inputs import Inputs
 from bures.training._recipe import Recipe
 from bures.training._sizes import network_for, stored_side
 
 __all__ = ["NetworkSpec", "assemble", "fit_samples"]
+
+COLOURS = 3  # channels of photographs
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,10 @@ def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[
     spec = replace(spec, backbone_batchnorm=recipe.backbone_batchnorm)
     network, inputs = spec.build(weights=weights, download=recipe.download_weights, seed=recipe.seed)
     freeze_stages(network.backbone, recipe.frozen_stages)
+    if inputs.preprocessing is not None:
+        for field, side in (("image_size", spec.image_size), ("training_size", recipe.training_size)):
+            if side not in (None, inputs.preprocessing.input_size):
+                _check_side(network, spec.name, field, side)
     augmentation = AUGMENTATIONS[recipe.augment]
     return spec, network, Inputs(inputs.preprocessing, inputs.image_size, augmentation, recipe.training_size)
 
@@ -111,6 +120,11 @@ def _features_spec(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> 
                 f"source and target have samples of shapes {shapes[0]} and {shape}; "
                 "features of both domains must come from the same extractor"
             )
+    if recipe.consistency > 0:
+        raise ValueError(
+            f"consistency={recipe.consistency!r} compares two random changes of an image but the samples are feature "
+            "vectors; accepted for them is 0"
+        )
     if recipe.network not in ("auto", "identity"):
         raise ValueError(
             f"network={recipe.network!r} takes images but the samples are feature vectors of length {shapes[0][0]}; "
@@ -132,6 +146,12 @@ def _images_spec(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> Ne
     side, channels = max(shape[-1] for shape in shapes), max(shape[0] for shape in shapes)
     name = network_for(recipe.network, recipe.image_size or side)
     small = name == "lenet"
+    taken = channels if small else COLOURS
+    for domain, (found, _, _) in zip(("source", "target"), shapes, strict=False):
+        if found not in (1, taken):
+            raise ValueError(
+                f"the {domain} has images of {found} channels but network={name!r} takes {taken}, or 1 that is repeated"
+            )
     image_size = recipe.image_size or (side if small else _input_size(name))
     stored_size = recipe.stored_size or stored_side(name, image_size)
     if stored_size < image_size:
@@ -149,6 +169,21 @@ def _images_spec(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> Ne
     return NetworkSpec(
         name, n_classes, recipe.head, recipe.hidden, recipe.features, in_channels, None, image_size, stored_size, norm
     )
+
+
+def _check_side(network: Network, name: str, field: str, side: int) -> None:
+    """Raise where a backbone cannot take images of a side: position embeddings, kernels larger than the image."""
+    preprocessing = network.preprocessing
+    assert preprocessing is not None
+    try:
+        with evaluation_mode(network.backbone), torch.no_grad():
+            network.backbone(torch.zeros(1, preprocessing.channels, side, side))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(
+            f"network={name!r} fails on images of {side} x {side} pixels ({field}={side}): {reason}; it was made for "
+            f"image_size={preprocessing.input_size}"
+        ) from error
 
 
 def _input_size(name: str) -> int:

@@ -13,8 +13,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import lightning as L
-
 from bures.networks._batchnorm import adaptable_layers
 from bures.training._assembly import assemble
 from bures.training._backbone_rows import BackboneRows
@@ -129,9 +127,7 @@ def train_head(session: Session, field: str, trainer_options: Mapping[str, Any])
     setting, begun, words = session.setting, time.perf_counter(), field.replace("_", " ")
     given = f"{field}={getattr(setting.recipe, field)!r}"
     options = dict(trainer_options) | {"devices": 1, "strategy": "auto", "sync_batchnorm": False}
-    device = L.Fabric(accelerator=options["accelerator"], devices=1).device  # as Lightning's trainer chooses it
-    session.place(device)
-    setting.network.to(device)
+    setting.network.to(session.place_by(options))
     try:
         with counted(f"{words}: features", session.console, shown=session.progress) as report:
 

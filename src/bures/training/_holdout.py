@@ -38,8 +38,9 @@ def hold_out(domain: Domain, share: float, seed: int) -> tuple[Domain, Domain]:
         if count > 0:
             held[members[torch.randperm(len(members), generator=generator)[:count]]] = True
     if not bool(held.any()):
-        raise ValueError(
-            f"source_holdout={share!r} holds out no sample of source {domain.name!r}, whose classes have at most "
-            f"{int(domain.counts().max())} samples; accepted is a larger share, or 0"
-        )
+        most = int(domain.counts().max())
+        which = f"whose classes have at most {most} samples; accepted is a larger share, or 0"
+        if most == 1:
+            which = "which has one sample of each class and none to spare; accepted is 0"
+        raise ValueError(f"source_holdout={share!r} holds out no sample of source {domain.name!r}, {which}")
     return domain.take(~held), domain.take(held)

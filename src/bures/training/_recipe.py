@@ -15,7 +15,7 @@ from bures.methods import Method, make_method, method_names, method_options
 from bures.selection import DEFAULT_VALIDATOR, Validator, make_validator, validator_names
 from bures.training._augment import AUGMENTATIONS
 from bures.training._recipe_ranges import check_ranges
-from bures.training._recipe_values import as_number, read_epoch, read_field, read_names
+from bures.training._recipe_values import read_epoch, read_field, read_names, read_options
 from bures.training._sizes import network_for, stored_side
 
 __all__ = ["Recipe"]
@@ -49,7 +49,7 @@ class Recipe:
         Of the cross-entropy on the source.
     consistency : float
         Weight of a further term: predictions of a second view of each target image, changed at random once more, agree
-        with those of the first. It needs an ``augment``, and a method that sees the target.
+        with those of the first. It needs images, an ``augment``, and a method that sees the target.
     network : str
         "lenet", "identity" (feature vectors), a torchvision or timm model, or "auto": by the shape of the samples.
     weights : path, optional
@@ -204,9 +204,7 @@ class Recipe:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown; accepted are {', '.join(choices)}")
         if self.epoch not in EPOCHS:
             object.__setattr__(self, "epoch", read_epoch(self.epoch))
-        if not isinstance(self.options, Mapping):
-            raise ValueError(f"options={self.options!r} is no mapping; accepted are names and values")
-        object.__setattr__(self, "options", {key: as_number(value) for key, value in self.options.items()})
+        object.__setattr__(self, "options", read_options(self.options))
         object.__setattr__(self, "validators", read_names("validators", self.validators))
         check_ranges(self)
         self._check_options()
@@ -252,7 +250,7 @@ class Recipe:
     def override(self, changes: Mapping[str, Any]) -> Recipe:
         """The recipe with some fields changed; ``options.NAME`` is an option of the method."""
         known = {item.name for item in fields(self)}
-        options = dict(changes.get("options", self.options))
+        options = read_options(changes.get("options", self.options))
         own = method_options(changes.get("method", self.method))
         plain: dict[str, Any] = {}
         for name, value in changes.items():

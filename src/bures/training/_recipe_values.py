@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["as_number", "read_epoch", "read_field", "read_names"]
+__all__ = ["as_number", "read_epoch", "read_field", "read_names", "read_options"]
 
 
 def read_field(name: str, value: Any, kind: str) -> Any:
@@ -43,6 +44,12 @@ def read_names(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(names, (list, tuple)) or not all(isinstance(item, str) for item in names):
         raise ValueError(f"{name}={value!r} is no list of names; accepted is for example [im, snd]")
     return tuple(dict.fromkeys(names))
+
+
+def read_options(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"options={value!r} is no mapping; accepted are names and values")
+    return {name: as_number(option) for name, option in value.items()}
 
 
 def as_number(value: Any) -> Any:

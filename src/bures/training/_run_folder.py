@@ -99,7 +99,7 @@ class RunFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Make the folder where there is none, and keep other processes from it; an error where one works on it."""
-        self._make()
+        self._make(self.path)
         try:
             lock = FileLock.take(self.lock)
         except OSError as error:
@@ -115,22 +115,28 @@ class RunFolder:
         finally:
             lock.release()
 
-    def _make(self) -> None:
+    def _make(self, folder: Path) -> None:
         try:
-            self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OSError(f"output={str(self.path)!r} cannot be made: {error.strerror or error}") from error
 
     def create(self) -> None:
         """Begin a run in the folder, which is best `held`; an error where it holds anything."""
-        self._make()
+        self._make(self.path)
         self.remove_partial_files()
-        held = [entry.name for entry in self.path.iterdir() if entry.name not in ("checkpoints", self.lock.name)]
+        ours = (self.lock, self.checkpoint.parent)  # a run that was killed at once leaves an empty folder
+        held = [entry.name for entry in self.path.iterdir() if entry not in ours or _holds_files(entry)]
         if held:
             raise FileExistsError(
                 f"output={str(self.path)!r} is not empty ({held[0]}, ...); choose another folder, or resume the run "
                 "that lies there"
             )
+        self.make_room_for_checkpoints()
+
+    def make_room_for_checkpoints(self) -> None:
+        """Make the folder of checkpoints; not before it is known that a run lies here, or may."""
+        self._make(self.checkpoint.parent)
 
     def remove_partial_files(self) -> None:
         """Remove what a killed process left of files that it was writing."""
@@ -164,6 +170,10 @@ class RunFolder:
         """Write the counts, a row for each true class."""
         rows = ([name, *counts] for name, counts in zip(class_names, confusion.tolist(), strict=True))
         write_text(self.confusion, table_csv(["true class", *class_names], rows))
+
+
+def _holds_files(path: Path) -> bool:
+    return path.is_dir() and any(path.iterdir())
 
 
 def write_predictions(

@@ -90,6 +90,7 @@ class Session:
             if self.setting.recipe.precision == "64-true":  # as the trainer would have done
                 self.module.double()
             restore(None, self.module, self.state)
+            self.place_by(options)  # as the trainer would have done, too: the end evaluates all samples
             return
         callbacks: list[L.Callback] = [_Placement(self), self.recorder, self.checkpointer, _NextEpoch()]
         if self.progress:
@@ -114,6 +115,12 @@ class Session:
             raise TrainingError(f"{error}; {self.kept}. A smaller lr or a gradient_clip may help") from error
         finally:
             self.module.forget_graphs()
+
+    def place_by(self, options: Mapping[str, Any]) -> torch.device:
+        """Bring samples and network to the device that Lightning's trainer would choose, and return it."""
+        device = L.Fabric(accelerator=options["accelerator"], devices=1).device
+        self.place(device)
+        return device
 
     def place(self, device: torch.device) -> None:
         """Bring samples and network into the layout that the device likes."""
@@ -188,10 +195,10 @@ class Session:
         start = start_network(setting.spec, setting.recipe).to(self.device)
         write_kept(folder.samples, keep(setting.source, evaluator, final, network, start, last))
 
-    def note_end(self, status: str, reason: Exception) -> None:
+    def note_end(self, status: str, reason: BaseException) -> None:
         """Bring the manifest up to date where that is possible: on a full disk it is not, and the reason matters."""
         with suppress(OSError):
-            self.write_status(status, str(reason))
+            self.write_status(status, str(reason) or type(reason).__name__)
 
     def note_head(self, field: str, outcome: dict[str, Any]) -> None:
         """Write into the manifest what a training of the head alone came to."""
