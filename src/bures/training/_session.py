@@ -9,6 +9,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from rich.console import Console
 
 from bures.networks import Network
@@ -94,20 +95,23 @@ class Session:
         callbacks: list[L.Callback] = [_Placement(self), self.recorder, self.checkpointer, _NextEpoch()]
         if self.progress:
             callbacks.append(RichProgress(self.recorder, self.title, self.console))
-        trainer = L.Trainer(
-            **options,
-            max_epochs=self.setting.recipe.epochs - first // length,
-            precision=self.setting.recipe.precision,  # type: ignore[arg-type]
-            callbacks=callbacks,
-            logger=self.keep_files
-            and TensorBoardLogger(self.folder.path, name="tensorboard", version="", purge_step=first),
-            reload_dataloaders_every_n_epochs=1,
-            use_distributed_sampler=False,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            enable_progress_bar=False,
-            num_sanity_val_steps=0,
-        )
+        try:
+            trainer = L.Trainer(
+                **options,
+                max_epochs=self.setting.recipe.epochs - first // length,
+                precision=self.setting.recipe.precision,  # type: ignore[arg-type]
+                callbacks=callbacks,
+                logger=self.keep_files
+                and TensorBoardLogger(self.folder.path, name="tensorboard", version="", purge_step=first),
+                reload_dataloaders_every_n_epochs=1,
+                use_distributed_sampler=False,
+                enable_checkpointing=False,
+                enable_model_summary=False,
+                enable_progress_bar=False,
+                num_sanity_val_steps=0,
+            )
+        except MisconfigurationException as error:  # no ValueError: a machine without a GPU, no devices
+            raise ValueError(f"the trainer cannot be set up: {error}") from error
         try:
             trainer.fit(self.module, datamodule=self.setting.data)
         except NonFiniteLossError as error:
