@@ -123,6 +123,13 @@ def test_tables_are_written_to_files(grid, tmp_path, format):
     assert "not run" in (tmp_path / "table").read_text(encoding="utf-8")
 
 
+def test_a_home_folder_is_found_where_the_shell_leaves_it_to_the_command(grid, tmp_path, monkeypatch):
+    path, options = grid
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run(path, *options, "--table-only", "--output=~/found.txt")
+    assert (tmp_path / "found.txt").is_file()
+
+
 def test_paired_tests_and_ranks_are_made_from_the_ledger(tmp_path):
     results = Path(__file__).parents[2] / "results"
     picture = tmp_path / "ranks.png"

@@ -129,8 +129,7 @@ def bench(
     check_choice("format", format, FORMATS)
     check_choice("backend", backend, ("loky", "dask"))
     check_choice("over", over, OVER)
-    for file in filter(None, (output, ranks)):
-        check_output(file)
+    output, ranks = (None if file is None else check_output(file) for file in (output, ranks))
     chosen = load_grid(grid)
     only_methods, only_tasks, only_recipes = _split(methods), _read_tasks(tasks), _split(recipes)
     cells = chosen.cells(
