@@ -170,6 +170,14 @@ def test_a_comparison_leaves_a_folder_in_use_as_it_is(files, tmp_path):
     assert sorted((tmp_path / "one").iterdir()) == before
 
 
+@pytest.mark.parametrize("text", ["{", "{}", "[1]", '{"origin": 1, "recipe": {}, "methods": ["ckb"]}', "\\xff"])
+def test_a_damaged_plan_of_a_comparison_is_named(text, tmp_path):
+    (tmp_path / "adapt.json").write_bytes(text.encode().decode("unicode_escape").encode("latin-1"))
+    result = run("--resume", tmp_path)
+    assert isinstance(result.exception, ValueError)
+    assert "adapt.json is damaged" in str(result.exception)
+
+
 @pytest.mark.parametrize("methods", [("source", "magic"), ("source", "source")])
 def test_methods_that_cannot_be_compared_are_told_before_any_is_trained(methods, files, tmp_path):
     words = ["--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 1, *SMALL]

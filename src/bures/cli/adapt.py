@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,7 +25,7 @@ from bures.cli._options import (
 from bures.cli._progress import leading_process, progress_bar
 from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
-from bures.files import read_yaml, write_json
+from bures.files import read_json, read_yaml, write_json
 from bures.methods import method_names
 from bures.selection import validator_names
 from bures.training import Recipe, RunFolder, StoppedBySignal, load_recipe
@@ -338,7 +337,10 @@ def read_job(folder: Path) -> _Job:
     """What was asked for when a folder was begun."""
     several = folder / COMPARISON
     if several.is_file():
-        content = json.loads(several.read_text(encoding="utf-8"))
+        content = read_json(several.read_bytes(), several)
+        kinds = {"origin": dict, "recipe": dict, "methods": list}
+        if not isinstance(content, dict) or any(not isinstance(content.get(key), kind) for key, kind in kinds.items()):
+            raise ValueError(f"{several} is damaged: accepted are the fields {', '.join(kinds)} of a comparison")
         return _Job(content["origin"], Recipe(**content["recipe"]), content["methods"], folder)
     manifest = RunFolder(folder).read_manifest()
     recipe = Recipe(**manifest["recipe"])
