@@ -260,7 +260,8 @@ def _show_tests(matrix: pd.DataFrame, reference: str, *, beside: bool) -> None:
     from bures.experiments import paired_tests
 
     pairs = "tasks, means over seeds" if matrix.index.nlevels == 1 else "seeds of tasks, not independent evidence"
-    shown = Table(title=f"{reference} against the others, signed-rank test over {pairs}", title_justify="left")
+    title = Text(f"{reference} against the others, signed-rank test over {pairs}")
+    shown = Table(title=title, title_justify="left")
     shown.add_column("method")
     for name in ("pairs", "difference", "wins", "ties", "losses", "p", "p Holm"):
         shown.add_column(name, justify="right")
