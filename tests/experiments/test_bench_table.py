@@ -246,3 +246,13 @@ def test_names_and_commands_stay_text_in_a_terminal_and_in_latex():
     latex = render_table(table, "latex", commands=True).splitlines()
     assert "% \\input{secret}'" in latex
     assert latex[-3:] == [r"\end{tabular}", *(f"% {line}" for line in command.splitlines())]
+
+
+def test_a_long_name_costs_no_digit_in_a_narrow_terminal():
+    changes = {"batch_size": 16, "epochs": 1, "schedule_gamma": 0.001}
+    table = bench_table(load_grid("digits"), [result("ckb", "usps:mnist", 0, 0.625, changes=changes)], methods=["ckb"])
+    console = Console(file=io.StringIO(), width=60)
+    for part in rich_tables(table, 60):
+        console.print(part)
+    assert " 62.5 │" in console.file.getvalue()
+    assert "…" not in console.file.getvalue()

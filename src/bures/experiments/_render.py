@@ -273,8 +273,9 @@ def _rich_part(
 ) -> Table:
     # As text: a title or a domain in brackets is no markup.
     shown = Table(title=Text(table.title) if first else None, title_justify="left")
-    shown.add_column("recipe", no_wrap=True)
-    shown.add_column("method", no_wrap=True)
+    # These fold where a terminal is narrow: of a number that is cut off nothing is left.
+    shown.add_column("recipe", overflow="fold")
+    shown.add_column("method", overflow="fold")
     for number in part:
         shown.add_column(Text(names[number]), justify="right", no_wrap=True)
     for row, cells, best in lines:
