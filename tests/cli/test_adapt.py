@@ -160,6 +160,40 @@ def test_resuming_several_methods_runs_only_what_is_missing(files, tmp_path):
     assert first == second
 
 
+def test_a_comparison_leaves_a_folder_in_use_as_it_is(files, tmp_path):
+    words = ["--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 1, "--no-figure", *SMALL]
+    assert run(*words, "--method", "source", "--no-report", "-o", tmp_path / "one").exit_code == 0
+    before = sorted((tmp_path / "one").iterdir())
+    again = run(*words, "--method", "source", "--method", "entropy", "-o", tmp_path / "one")
+    assert isinstance(again.exception, FileExistsError)
+    assert "is not empty" in str(again.exception)
+    assert sorted((tmp_path / "one").iterdir()) == before
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[1]", '{"origin": 1, "recipe": {}, "methods": ["ckb"]}', "\\xff"])
+def test_a_damaged_plan_of_a_comparison_is_named(text, tmp_path):
+    (tmp_path / "adapt.json").write_bytes(text.encode().decode("unicode_escape").encode("latin-1"))
+    result = run("--resume", tmp_path)
+    assert isinstance(result.exception, ValueError)
+    assert "adapt.json is damaged" in str(result.exception)
+
+
+@pytest.mark.parametrize("methods", [("source", "magic"), ("source", "source")])
+def test_methods_that_cannot_be_compared_are_told_before_any_is_trained(methods, files, tmp_path):
+    words = ["--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 1, *SMALL]
+    result = run(*words, "--method", methods[0], "--method", methods[1], "-o", tmp_path / "out")
+    assert isinstance(result.exception, ValueError)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_method_among_the_overrides_is_the_one_that_is_trained_and_named(files, tmp_path):
+    words = ["--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 1, *SMALL]
+    result = run(*words, "--set", "method=entropy", "--no-figure", "--no-report", "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "entropy" in result.output
+    assert "ckb" not in result.output
+
+
 PAIR = ["--source", "source.npz", "--target", "target.npz"]
 
 
@@ -178,6 +212,10 @@ PAIR = ["--source", "source.npz", "--target", "target.npz"]
         ([*PAIR, "--network", "lenet"], "takes images but the samples"),
         (["--resume", "nothing"], "is no run folder"),
         (["--resume", "nothing", "--method", "ckb"], "--resume takes data, recipe and methods from the run folder"),
+        (["--resume", "nothing", "--epochs", "50"], "--epochs is given"),
+        (["--resume", "nothing", "--evaluation", "target.npz"], "--evaluation is given"),
+        ([*PAIR, "--method", "ckb", "--set", "method=source"], "--method and --set method"),
+        ([*PAIR, "--method", "ckb", "--method", "dan", "--set", "method=source"], "--method and --set method"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(words, message, files, monkeypatch, capsys):
@@ -192,6 +230,13 @@ def test_what_is_wrong_is_said_in_one_line(words, message, files, monkeypatch, c
     assert message in error
     assert error.count("\n") == 1
     assert not (files / "runs").exists()
+
+
+def test_a_machine_that_cannot_be_had_is_no_traceback(files, tmp_path):
+    words = ["--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 1, *SMALL]
+    error = fails(*words, "--devices", 0, "-o", tmp_path / "out")
+    assert error.startswith("error: the trainer cannot be set up: ")
+    assert "devices=0" in error
 
 
 def test_a_validator_chooses_the_best_epoch(files, tmp_path):

@@ -1,5 +1,7 @@
 """`bures bench`: from a grid to its table, on a stand-in of every kind of data."""
 
+import csv
+import io
 import json
 import os
 import shlex
@@ -121,6 +123,13 @@ def test_tables_are_written_to_files(grid, tmp_path, format):
     assert "not run" in (tmp_path / "table").read_text(encoding="utf-8")
 
 
+def test_a_home_folder_is_found_where_the_shell_leaves_it_to_the_command(grid, tmp_path, monkeypatch):
+    path, options = grid
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run(path, *options, "--table-only", "--output=~/found.txt")
+    assert (tmp_path / "found.txt").is_file()
+
+
 def test_paired_tests_and_ranks_are_made_from_the_ledger(tmp_path):
     results = Path(__file__).parents[2] / "results"
     picture = tmp_path / "ranks.png"
@@ -131,12 +140,43 @@ def test_paired_tests_and_ranks_are_made_from_the_ledger(tmp_path):
         assert image.width > 500
 
 
+def test_paired_tests_are_made_over_the_tasks_asked_for_and_stay_out_of_a_table_that_is_piped():
+    results = Path(__file__).parents[2] / "results"
+    options = ["--results", results, "--table-only", "--recipes", "digits", "--methods", "ckb,ckw", "--paired", "ckw"]
+    done = run("digits", *options, "--tasks", "usps:mnist", "--format", "csv")
+    rows = list(csv.reader(io.StringIO(done.stdout)))
+    assert {len(row) for row in rows} == {len(rows[0])}
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("│ ckb"))
+    assert line.split("│")[2].strip() == "5"  # seeds of the one task
+
+
+def test_failures_are_listed_where_the_tests_cannot_be_made(grid):
+    path, options = grid
+    wrong = ["--methods", "ckb", "--tasks", "here:there", "--seeds", "0", *options, "--set", "batch_size=4000"]
+    result = CliRunner().invoke(app, ["bench", *map(str, [path, *wrong, "--paired", "ckb"])])
+    assert isinstance(result.exception, ValueError)
+    assert "failed: here.npz|there.npz|office10-features|ckb|0" in result.stderr
+
+
+def test_a_result_that_does_not_name_its_recipe_is_shown(grid, tmp_path):
+    path, options = grid
+    cell = load_grid(path).cells(methods=["ckb"], tasks=["here:there"], seeds=[0])[0]
+    result = {"key": cell.key, "task": "here.npz->there.npz", "recipe_name": cell.recipe, "method": "ckb", "seed": 0}
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/two.jsonl").write_text(json.dumps(result | {"final": {"accuracy": 0.625}}) + "\n")
+    assert "62.5 (1/2)" in run(path, *options, "--table-only").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["digit"], "grid='digit' is unknown"),
         (["digits", "--methods", "cbk"], "methods: 'cbk' is not in the grid"),
         (["digits", "--seeds", "x"], "'x' is no seed; accepted are 0,1 or 0-4"),
+        (["digits", "--seeds", "3-1"], "'3-1' is no seed; accepted are 0,1 or 0-4"),
+        (["digits", "--seeds", "1-"], "'1-' is no seed; accepted are 0,1 or 0-4"),
+        (["digits", "--set", "method=source"], "method is no change of a cell"),
+        (["digits", "--set", "seed=7"], "seed is no change of a cell"),
         (["digits", "--seeds", "3", "--recipes", "paper-code"], "no cell of digits is left"),
         (["digits", "--format", "pdf"], "format='pdf'"),
         (["digits", "--backend", "mpi"], "backend='mpi'"),
@@ -148,7 +188,7 @@ def test_paired_tests_and_ranks_are_made_from_the_ledger(tmp_path):
 def test_mistakes_are_told_before_anything_is_run(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises((ValueError, OSError), match=message):
-        CliRunner().invoke(app, ["bench", *arguments], catch_exceptions=False)
+        CliRunner().invoke(app, ["bench", *arguments, "--limit", "0"], catch_exceptions=False)
 
 
 @pytest.fixture

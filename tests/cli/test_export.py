@@ -64,6 +64,15 @@ def test_wrong_options_are_named(features_run, options, message):
         run(features_run.path, *options)
 
 
+def test_the_model_is_never_written_over(features_run):
+    model = features_run.path / "model.safetensors"
+    before = model.read_bytes()
+    for kind in ("onnx", "safetensors"):
+        with pytest.raises(ValueError, match="is read by this command; choose another file"):
+            run(features_run.path, "--format", kind, "-o", model)
+    assert model.read_bytes() == before
+
+
 def test_a_run_that_is_not_finished_is_named(tmp_path):
     RunFolder(tmp_path).write_manifest({"status": "running"})
     with pytest.raises(FileNotFoundError, match=r"status 'running' but no model.safetensors; finish the run first"):

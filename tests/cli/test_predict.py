@@ -129,6 +129,23 @@ def test_the_output_file_holds_what_would_be_printed_and_features_can_be_kept(fe
     assert written.class_names == CLASSES
 
 
+def test_what_is_read_is_never_written_over(features_run, tmp_path):
+    file, model = tmp_path / "data.npz", features_run.path / "model.safetensors"
+    write_features(file, feature_domain(1))
+    before = file.read_bytes(), model.read_bytes()
+    for words in (["-o", file], ["--features", file], ["-o", model]):
+        with pytest.raises(ValueError, match="is read by this command; choose another file"):
+            run(features_run.path, file, *words)
+    assert (file.read_bytes(), model.read_bytes()) == before
+
+
+def test_a_home_folder_is_found_where_the_shell_leaves_it_to_the_command(features_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_features(tmp_path / "data.npz", feature_domain(1))
+    run(features_run.path, tmp_path / "data.npz", "--output=~/found.csv", "--features=~/found.npz")
+    assert {"found.csv", "found.npz"} <= {path.name for path in tmp_path.iterdir()}
+
+
 def test_a_known_name_and_the_best_model(digits_run, tmp_path):
     folder = RunFolder(shutil.copytree(digits_run.path, tmp_path / "run"))
     shutil.copy(RunFolder(train_on_digits(tmp_path / "other", seed=5).path).model, folder.best_model)

@@ -228,3 +228,31 @@ def test_other_formats_are_refused():
     with pytest.raises(ValueError, match="format='pdf' is unknown"):
         render_table(table, "pdf")
     assert FORMATS[0] == "terminal"
+
+
+def test_names_and_commands_stay_text_in_a_terminal_and_in_latex():
+    domains = {"[red]": "a.npz", "[/b]": "b.npz"}
+    stage = Stage("office10-features", ("ckb",), (0,), {}, ("[red]:[/b]",))
+    grid = Grid("odd", "Odd [/] title", domains, ("[red]:[/b]",), (stage,))
+    command = "bures adapt --source 'a\n\\input{secret}'"
+    run = {"key": "k", "task": "a.npz->b.npz", "recipe_name": "office10-features", "method": "ckb", "seed": 0}
+    table = bench_table(grid, [run | {"final": {"accuracy": 0.5}, "command": command}])
+    console = Console(file=io.StringIO(), width=200)
+    for part in rich_tables(table, 200):
+        console.print(part)
+    shown = console.file.getvalue()
+    assert "Odd [/] title" in shown
+    assert "[red] → [/b]" in shown
+    latex = render_table(table, "latex", commands=True).splitlines()
+    assert "% \\input{secret}'" in latex
+    assert latex[-3:] == [r"\end{tabular}", *(f"% {line}" for line in command.splitlines())]
+
+
+def test_a_long_name_costs_no_digit_in_a_narrow_terminal():
+    changes = {"batch_size": 16, "epochs": 1, "schedule_gamma": 0.001}
+    table = bench_table(load_grid("digits"), [result("ckb", "usps:mnist", 0, 0.625, changes=changes)], methods=["ckb"])
+    console = Console(file=io.StringIO(), width=60)
+    for part in rich_tables(table, 60):
+        console.print(part)
+    assert " 62.5 │" in console.file.getvalue()
+    assert "…" not in console.file.getvalue()

@@ -190,6 +190,15 @@ def test_tables_give_mean_and_deviation_and_both_source_rows():
     assert "| `r` | ckb | 92.0 ± 2.8 | 80.0 |" in to_markdown(table)
 
 
+def test_runs_of_a_changed_recipe_are_no_further_seeds_and_nothing_is_a_table_too():
+    runs = [result("ckb", "a->b", 0, 0.9), result("ckb", "a->b", 0, 0.5) | {"changes": {"lr": 0.1}}]
+    table = accuracy_table(runs, tasks=["a->b", "b->a"])
+    assert table["a->b"].to_dict() == {("r", "ckb"): "90.0", ("r", "ckb (lr=0.1)"): "50.0"}
+    assert table["b->a"].tolist() == ["not run", "not run"]
+    unlabelled = result("ckb", "a->b", 0, 0.9) | {"final": {"accuracy": None}}
+    assert accuracy_table([unlabelled]).empty
+
+
 def test_the_mean_over_tasks_is_that_of_their_means_and_needs_all():
     results = [
         result("ckb", task, seed, 0.1 * (task == "c->d") + 0.5) for task in ("a->b", "b->c", "c->d") for seed in (0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,17 @@ import typer
 
 from bures.training import recipe_names
 
-__all__ = ["DATA", "MACHINE", "TRAINING", "Accelerator", "DataRoot", "Partial", "Quiet", "RecipeName"]
+__all__ = [
+    "DATA",
+    "MACHINE",
+    "TRAINING",
+    "Accelerator",
+    "DataRoot",
+    "Partial",
+    "Quiet",
+    "RecipeName",
+    "refuse_beside_resume",
+]
 
 DATA, TRAINING, MACHINE = "Data", "Training", "Machine"
 
@@ -24,3 +35,12 @@ RecipeName = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")]
 Accelerator = Annotated[str, typer.Option(help="auto, cpu, gpu.", rich_help_panel=MACHINE)]
+
+
+def refuse_beside_resume(context: typer.Context, what: str, allowed: Collection[str]) -> None:
+    """Raise an error where an option is typed that the folder of a run decides: ignored, it would seem to be heeded."""
+    for option in context.command.params:
+        source = context.get_parameter_source(str(option.name))
+        typed = source is not None and source.name == "COMMANDLINE"
+        if typed and option.name not in ("resume", *allowed):
+            raise ValueError(f"--resume takes {what}, but {option.opts[0]} is given; give no others")

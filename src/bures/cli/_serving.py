@@ -24,6 +24,7 @@ __all__ = [
     "RunArgument",
     "Strict",
     "TemperatureOption",
+    "check_not_read",
     "read_data",
     "read_model",
     "read_temperature",
@@ -62,6 +63,14 @@ TemperatureOption = Annotated[
 def read_model(run: Path, *, best: bool, device: str = "cpu") -> SavedModel:
     """The model of a run, on a device."""
     return load_model(run, best=best).to(find_device(device))
+
+
+def check_not_read(output: Path, *read: str | Path) -> None:
+    """Raise an error where a command would write over a file that it reads: data or model would be lost."""
+    for name in read:
+        file = Path(str(name).partition("#")[0])  # file.npz#domain
+        if output.exists() and file.exists() and output.samefile(file):
+            raise ValueError(f"output={str(output)!r} is read by this command; choose another file")
 
 
 def read_data(

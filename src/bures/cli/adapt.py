@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +11,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bures.cli._options import DATA, MACHINE, TRAINING, Accelerator, DataRoot, Partial, Quiet, RecipeName
+from bures.cli._options import (
+    DATA,
+    MACHINE,
+    TRAINING,
+    Accelerator,
+    DataRoot,
+    Partial,
+    Quiet,
+    RecipeName,
+    refuse_beside_resume,
+)
 from bures.cli._progress import leading_process, progress_bar
 from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
-from bures.files import read_yaml, write_json
+from bures.files import read_json, read_yaml, write_json
 from bures.methods import method_names
 from bures.selection import validator_names
 from bures.training import Recipe, RunFolder, StoppedBySignal, load_recipe
@@ -28,9 +37,14 @@ if TYPE_CHECKING:
 __all__ = ["adapt_command", "load_job", "read_job", "read_overrides"]
 
 COMPARISON = "adapt.json"  # what was asked for, in a folder of several runs
+# Options that may be others when a run is resumed; the rest is in its folder.
+NOT_IN_A_FOLDER = (
+    "figure", "report", "quiet", "accelerator", "devices", "strategy", "sync_batchnorm", "checkpoint_every",
+)  # fmt: skip
 
 
 def adapt_command(
+    context: typer.Context,
     source: Annotated[
         str | None,
         typer.Option(
@@ -125,8 +139,7 @@ def adapt_command(
         "progress": not quiet,
     }
     if resume is not None:
-        if source or target or recipe or method or override or output:
-            raise ValueError("--resume takes data, recipe and methods from the run folder; give no others")
+        refuse_beside_resume(context, "data, recipe and methods from the run folder", NOT_IN_A_FOLDER)
         job = read_job(resume)
     else:
         if source is None or target is None:
@@ -153,15 +166,26 @@ def adapt_command(
         }
         changes = {name: value for name, value in fields.items() if value is not None} | read_overrides(override or [])
         base = Recipe() if recipe is None else load_recipe(recipe)
-        methods = method or [base.method]
+        if method and "method" in changes:
+            raise ValueError("--method and --set method are the same; give one of them")
+        methods = method or [str(changes.pop("method", base.method))]
         chosen = base.override({"method": methods[0], **changes} if len(methods) == 1 else changes)
         chosen = chosen.locate_weights(data_root)
+        _check_methods(methods, chosen)
         job = _Job(origin, chosen, methods, output or _default_output(origin, methods), download)
     if devices > 1 and len(job.methods) > 1:
         raise ValueError(f"--devices {devices} trains one method at a time; give --method once")
     # On several devices Lightning runs this command once for each; the first speaks for all.
     leads = leading_process()
     _run(job, machine, resume is not None, figure and leads, report and leads, quiet or not leads)
+
+
+def _check_methods(methods: list[str], recipe: Recipe) -> None:
+    """Tell of what would end a comparison, before the first method is trained."""
+    for number, name in enumerate(methods):
+        if name in methods[:number]:
+            raise ValueError(f"--method {name} is given twice; give each method once")
+        recipe.override({"method": name})
 
 
 class _Job:
@@ -185,9 +209,10 @@ def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, report:
             run = adapt(source, target, job.recipe, job.output, resume=resume, **options)
             comparison = Comparison({job.methods[0]: run})
         else:
-            job.output.mkdir(parents=True, exist_ok=True)
-            plan = {"origin": job.origin, "recipe": job.recipe.to_dict(), "methods": job.methods}
-            write_json(job.output / COMPARISON, plan)
+            if not resume:
+                RunFolder(job.output).claim()  # what lies there has a plan of its own, or is a single run
+                plan = {"origin": job.origin, "recipe": job.recipe.to_dict(), "methods": job.methods}
+                write_json(job.output / COMPARISON, plan)
             comparison = compare(source, target, job.recipe, job.methods, job.output, resume=resume, **options)
     except StoppedBySignal as stop:
         Console(stderr=True).print(f"{stop}; go on with: bures adapt --resume {job.output}", markup=False)
@@ -312,7 +337,10 @@ def read_job(folder: Path) -> _Job:
     """What was asked for when a folder was begun."""
     several = folder / COMPARISON
     if several.is_file():
-        content = json.loads(several.read_text(encoding="utf-8"))
+        content = read_json(several.read_bytes(), several)
+        kinds = {"origin": dict, "recipe": dict, "methods": list}
+        if not isinstance(content, dict) or any(not isinstance(content.get(key), kind) for key, kind in kinds.items()):
+            raise ValueError(f"{several} is damaged: accepted are the fields {', '.join(kinds)} of a comparison")
         return _Job(content["origin"], Recipe(**content["recipe"]), content["methods"], folder)
     manifest = RunFolder(folder).read_manifest()
     recipe = Recipe(**manifest["recipe"])

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -128,8 +129,7 @@ def bench(
     check_choice("format", format, FORMATS)
     check_choice("backend", backend, ("loky", "dask"))
     check_choice("over", over, OVER)
-    for file in filter(None, (output, ranks)):
-        check_output(file)
+    output, ranks = (None if file is None else check_output(file) for file in (output, ranks))
     chosen = load_grid(grid)
     only_methods, only_tasks, only_recipes = _split(methods), _read_tasks(tasks), _split(recipes)
     cells = chosen.cells(
@@ -178,13 +178,15 @@ def bench(
     known = (ledger.results() | shared).values()
     table = bench_table(chosen, known, methods=only_methods, tasks=only_tasks, recipes=only_recipes)
     _show(table.finished() if finished else table, format, output, commands)
+    failed = sweep is not None and _report(sweep)  # first: the tests may find that they cannot be made
     if paired is not None or ranks is not None:
-        matrix = accuracy_matrix(chosen, known, over=over, methods=only_methods, recipes=only_recipes)
+        tested = chosen if only_tasks is None else replace(chosen, tasks=tuple(only_tasks))
+        matrix = accuracy_matrix(tested, known, over=over, methods=only_methods, recipes=only_recipes)
         if paired is not None:
-            _show_tests(matrix, paired)
+            _show_tests(matrix, paired, beside=format != "terminal" and output is None)
         if ranks is not None:
             rank_figure(rank_methods(matrix), title=chosen.title).savefig(ranks, dpi=150)
-    if sweep is not None and _report(sweep):
+    if failed:
         raise typer.Exit(FAILED)
 
 
@@ -253,11 +255,13 @@ def _show(table: BenchTable, format: str, output: Path | None, commands: bool) -
         write_text(output, file.getvalue())
 
 
-def _show_tests(matrix: pd.DataFrame, reference: str) -> None:
+def _show_tests(matrix: pd.DataFrame, reference: str, *, beside: bool) -> None:
+    """Print the tests; ``beside`` a table that programs read, on the standard error stream."""
     from bures.experiments import paired_tests
 
     pairs = "tasks, means over seeds" if matrix.index.nlevels == 1 else "seeds of tasks, not independent evidence"
-    shown = Table(title=f"{reference} against the others, signed-rank test over {pairs}", title_justify="left")
+    title = Text(f"{reference} against the others, signed-rank test over {pairs}")
+    shown = Table(title=title, title_justify="left")
     shown.add_column("method")
     for name in ("pairs", "difference", "wins", "ties", "losses", "p", "p Holm"):
         shown.add_column(name, justify="right")
@@ -265,7 +269,7 @@ def _show_tests(matrix: pd.DataFrame, reference: str) -> None:
         counts = [str(count) for count in (test.wins, test.ties, test.losses)]
         cells = [str(test.n), f"{test.difference:+.2f}", *counts, f"{test.p:.2g}", f"{test.p_holm:.2g}"]
         shown.add_row(Text(test.method), *cells)
-    Console().print(shown)
+    Console(stderr=beside).print(shown)
 
 
 def _report(sweep: Sweep) -> bool:
@@ -298,9 +302,12 @@ def _read_seeds(text: str | None) -> list[int] | None:
     """Seeds as numbers: 0,2 or 0-4 or both."""
     seeds: list[int] = []
     for part in _split(text) or []:
-        first, _, last = part.partition("-")
+        first, sign, last = part.partition("-")
         try:
-            seeds += range(int(first), int(last or first) + 1)
+            span = range(int(first), int(last if sign else first) + 1)
         except ValueError:
-            raise ValueError(f"--seeds {text!r}: {part!r} is no seed; accepted are 0,1 or 0-4") from None
+            span = range(0)
+        if not span:  # 3-1 as well: no seeds would stand for all of them
+            raise ValueError(f"--seeds {text!r}: {part!r} is no seed; accepted are 0,1 or 0-4")
+        seeds += span
     return seeds or None

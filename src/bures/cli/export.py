@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bures.cli._serving import Best, RunArgument, read_model
+from bures.cli._serving import Best, RunArgument, check_not_read, read_model
 from bures.files import check_output
 from bures.training import export_onnx, save_model
 from bures.training._saved_model import model_file
@@ -48,6 +48,7 @@ def export(
     if kind is Format.SAFETENSORS and output is None:
         raise ValueError(f"--output is missing; {given} already is a safetensors file: say where the copy goes")
     file = check_output(given.with_suffix(".onnx") if output is None else output)
+    check_not_read(file, given)
     model = read_model(run, best=best)
     classes = len(model.class_names)
     if kind is Format.SAFETENSORS:

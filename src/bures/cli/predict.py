@@ -19,6 +19,7 @@ from bures.cli._serving import (
     RunArgument,
     Strict,
     TemperatureOption,
+    check_not_read,
     read_data,
     read_model,
     read_temperature,
@@ -27,6 +28,7 @@ from bures.data import TensorSamples, write_features
 from bures.files import check_output
 from bures.selection import scale_probabilities
 from bures.training._run_folder import predictions_csv, write_predictions
+from bures.training._saved_model import model_file
 
 __all__ = ["predict"]
 
@@ -62,12 +64,12 @@ def predict(
     Labels are not needed, and not read where there are any. Samples keep the order of the file, or of their names.
     With --threshold a further column says why a sample has no class.
     """
-    for file in (output, features):
-        if file is not None:
-            check_output(file)
+    output, features = (None if file is None else check_output(file) for file in (output, features))
     if features is not None and features.suffix.lower() != ".npz":
         raise ValueError(f"--features {str(features)!r} ends in {features.suffix!r}; features are written to .npz")
     scale = read_temperature(temperature, run, best=best)
+    for file in filter(None, (output, features)):
+        check_not_read(file, model_file(run, best=best), data)
     model = read_model(run, best=best, device=device)
     domain = read_data(data, model, part=part, data_root=data_root, strict=strict, labels=False)
     with progress_bar("predicting") as report:

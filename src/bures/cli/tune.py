@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bures.cli._options import DATA, TRAINING, Accelerator, DataRoot, Partial, Quiet, RecipeName
+from bures.cli._options import DATA, TRAINING, Accelerator, DataRoot, Partial, Quiet, RecipeName, refuse_beside_resume
 from bures.cli.adapt import _Job, load_job, read_overrides
 from bures.files import write_json
 from bures.methods import method_names
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["tune_command"]
 
 SEARCH = "tune.json"  # what was asked for, in the folder of a search
+NOT_IN_A_FOLDER = ("trials", "storage", "quiet", "accelerator")  # options that may be others when a search is resumed
 SHOWN = 10  # trials of the table
 TUNING = "Search"
 
 
 def tune_command(
+    context: typer.Context,
     source: Annotated[
         str | None, typer.Option(help="Labelled domain, as in bures adapt.", rich_help_panel=DATA)
     ] = None,
@@ -96,8 +98,7 @@ def tune_command(
     An interrupted search goes on with: bures tune --resume FOLDER
     """
     if resume is not None:
-        if source or target or recipe or method or override or output or space or select:
-            raise ValueError("--resume takes data, recipe and space from the folder; give no others")
+        refuse_beside_resume(context, "data, recipe and space from the folder", NOT_IN_A_FOLDER)
         job = _read_search(resume)
         job["trials"] = trials or job["trials"]
         if job["shared"] and storage is None:

@@ -80,6 +80,12 @@ class Cell:
     seed: int
     changes: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # The run would be of another method or seed than its line in the ledger says.
+        for name in ("method", "seed"):
+            if name in self.changes:
+                raise ValueError(f"{name} is no change of a cell, which has one of its own; choose it by that")
+
     @property
     def key(self) -> str:
         """What tells the cell from others."""

@@ -33,13 +33,13 @@ def changed_fields(cell: Cell, result: Mapping[str, Any]) -> list[str]:
     >>> changed_fields(cell, {"recipe": {"lr": 0.1, "epochs": 10, "options": {"entropy": 0.05, "alpha": 1.0}}})
     ['lr']
     """
-    then, now = result["recipe"], rounded(cell.build().to_dict())
+    then, now = result.get("recipe") or {}, rounded(cell.build().to_dict())
     weights = [None if recipe.get("weights") is None else Path(recipe["weights"]).name for recipe in (then, now)]
     plain = [name for name in now if name in then and name not in (*APART, *WATCHING)]
     changed = [name for name in plain if then[name] != now[name]]
     if "weights" in then and weights[0] != weights[1]:
         changed.append("weights")
-    if "options" in then:
+    if isinstance(then.get("options"), Mapping):
         for name, default in method_options(cell.method).items():  # those of other methods do not matter
             if then["options"].get(name, default) != now["options"].get(name, default):
                 changed.append(f"options.{name}")

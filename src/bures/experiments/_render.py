@@ -134,7 +134,8 @@ def _latex(table: BenchTable, commands: bool) -> str:
         lines.append(" & ".join([latex_text(row.recipe), latex_text(row.label), *bold]) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     if commands:
-        lines += [f"% {command}" for command in _commands(table)]
+        # Line by line: what follows a line break in a command would be LaTeX.
+        lines += [f"% {line}" for command in _commands(table) for line in command.splitlines()]
     return "\n".join(lines)
 
 
@@ -270,11 +271,13 @@ def _rich_part(
     *,
     first: bool,
 ) -> Table:
-    shown = Table(title=table.title if first else None, title_justify="left")
-    shown.add_column("recipe", no_wrap=True)
-    shown.add_column("method", no_wrap=True)
+    # As text: a title or a domain in brackets is no markup.
+    shown = Table(title=Text(table.title) if first else None, title_justify="left")
+    # These fold where a terminal is narrow: of a number that is cut off nothing is left.
+    shown.add_column("recipe", overflow="fold")
+    shown.add_column("method", overflow="fold")
     for number in part:
-        shown.add_column(names[number], justify="right", no_wrap=True)
+        shown.add_column(Text(names[number]), justify="right", no_wrap=True)
     for row, cells, best in lines:
         style = "italic dim" if row.from_paper else ""
         own = [Text(cells[number], style="bold" if best[number] else "") for number in part]

@@ -7,18 +7,20 @@ from typing import Any
 
 import pandas as pd
 
+from bures.experiments._outcomes import outcomes
+
 __all__ = ["accuracy_table", "to_markdown"]
 
 MEAN = "mean"
 
 
 def accuracy_table(results: Iterable[Mapping[str, Any]], tasks: Sequence[str] | None = None) -> pd.DataFrame:
-    """Accuracies on the target in percent, as text "mean ± sd", a row for each recipe and method.
+    """Accuracies on the target in percent, as text "mean ± sd", a row for each recipe, its changes, and method.
 
     Parameters
     ----------
     results : iterable of mapping
-        As `bures.experiments.read_results` gives them.
+        As `bures.experiments.read_results` gives them; those without an accuracy are left out.
     tasks : sequence of str, optional
         The columns, such as ``"usps->mnist"``; None is every task, in order of appearance, and the mean over tasks
         where there are more than two.
@@ -29,10 +31,11 @@ def accuracy_table(results: Iterable[Mapping[str, Any]], tasks: Sequence[str] | 
         Index recipe and method. A source-only network has two rows: with its own BatchNorm statistics, and with those
         of the target. A task that was run once has no deviation; the mean over tasks is that of the tasks' means.
     """
-    rows = pd.DataFrame(_flatten(results))
+    rows = pd.DataFrame(_flatten(results), columns=["recipe", "task", "method", "accuracy"])
     tasks = list(dict.fromkeys(rows["task"])) if tasks is None else list(tasks)
     groups = rows.groupby(["recipe", "method", "task"], sort=False)["accuracy"]
-    means, deviations = groups.mean().unstack("task"), groups.std().unstack("task")
+    # A task without a run has a column as well.
+    means, deviations = (part.unstack("task").reindex(columns=tasks) for part in (groups.mean(), groups.std()))
     table = pd.DataFrame(
         {task: [_cell(*pair) for pair in zip(means[task], deviations[task], strict=True)] for task in tasks},
         index=means.index,
@@ -58,16 +61,10 @@ def _short(task: str) -> str:
 
 
 def _flatten(results: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
-    for result in results:
-        final = result["final"]
-        common = {"recipe": result["recipe_name"], "task": result["task"], "seed": result["seed"]}
-        accuracies = {result["method"]: final["accuracy"]}
-        if result["method"] == "source":
-            by_policy = final["accuracy_by_batchnorm"]
-            accuracies = {"source": by_policy["training"]}
-            accuracies |= {"source+adabn": by_policy["target"]} if "target" in by_policy else {}
-        for method, accuracy in accuracies.items():
-            yield {**common, "method": method, "accuracy": 100 * accuracy}
+    for run in outcomes(results):
+        # Runs with changes of the recipe are no further seeds of those without.
+        method = f"{run.method} ({run.variant})" if run.variant else run.method
+        yield {"recipe": run.recipe, "task": run.task, "method": method, "accuracy": run.last}
 
 
 def _cell(mean: float, deviation: float) -> str:

@@ -54,7 +54,7 @@ def time_table(
     [4.0, 8.0]
     """
     if not 0 < accuracy <= 100:
-        raise ValueError(f"accuracy={accuracy!r} is out of range; accepted are percents above 0")
+        raise ValueError(f"accuracy={accuracy!r} is out of range; accepted are percents above 0 and up to 100")
     # Shallow methods have no epochs; where they are most of a ledger they must not decide what is shown.
     timed = [result for result in results if _clock(result)]
     if not timed:

@@ -123,6 +123,11 @@ class RunFolder:
 
     def create(self) -> None:
         """Begin a run in the folder, which is best `held`; an error where it holds anything."""
+        self.claim()
+        self.make_room_for_checkpoints()
+
+    def claim(self) -> None:
+        """Make the folder where there is none; an error where it holds anything."""
         self._make(self.path)
         self.remove_partial_files()
         ours = (self.lock, self.checkpoint.parent)  # a run that was killed at once leaves an empty folder
@@ -132,7 +137,6 @@ class RunFolder:
                 f"output={str(self.path)!r} is not empty ({held[0]}, ...); choose another folder, or resume the run "
                 "that lies there"
             )
-        self.make_room_for_checkpoints()
 
     def make_room_for_checkpoints(self) -> None:
         """Make the folder of checkpoints; not before it is known that a run lies here, or may."""
