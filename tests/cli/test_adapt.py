@@ -235,7 +235,7 @@ def test_what_is_wrong_is_said_in_one_line(words, message, files, monkeypatch, c
 def test_a_machine_that_cannot_be_had_is_no_traceback(files, tmp_path):
     words = ["--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 1, *SMALL]
     error = fails(*words, "--devices", 0, "-o", tmp_path / "out")
-    assert error.startswith("error: accelerator='auto', devices=0, strategy='auto' will not do: ")
+    assert error.startswith("error: accelerator='cpu', devices=0, strategy='auto' will not do: ")
     assert not (tmp_path / "out").exists()
 
 
