@@ -211,10 +211,12 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
         for method in FAMILY:
             found[f"paired {grid} {method}"] = partial(paired_table, grid, method)
     for grid, recipe in (("office-home", "office-home-features-best"), ("office-home-images", "office-home"),
-                         ("office-home-images", "office-home-head-start")):  # fmt: skip
+                         ("office-home-images", "office-home-head-start"),
+                         ("office-home-images", "office-home-long")):  # fmt: skip
         for method in FAMILY:
             found[f"paired {grid} {recipe} {method}"] = partial(paired_table, grid, method, recipe)
-    found["trials office-home"] = partial(option_trials_table, "office-home", "office-home-features")
+    for name, recipe in (("office-home", "office-home-features"), 2 * ("office-home-features-best",)):
+        found[f"trials {name}"] = partial(option_trials_table, "office-home", recipe)
     for recipe in ("office-home-head-start-v1", "office-home-head-start"):
         found[f"trials {recipe}"] = partial(option_trials_table, "office-home-images", recipe)
     found["imageclef"] = partial(grid_table, "imageclef", methods=printed, recipes=("imageclef",))
@@ -243,6 +245,13 @@ def head_start(grid: str, recipe: str, method: str) -> str:
     return f"{100 * mean(run['head_start']['accuracy'] for run in found):.1f}"
 
 
+def before_finish(grid: str, recipe: str, method: str) -> str:
+    """Mean accuracy of networks whose head was trained on by itself in the end, before that."""
+    found = [run for run in results(grid) if (run["recipe_name"], run["method"]) == (recipe, method)]
+    assert all("head_finish" in run for run in found)
+    return f"{100 * mean(run['epochs']['target_accuracy'][-1] for run in found):.1f}"
+
+
 def seed(grid: str, recipe: str, method: str, task: str, number: str) -> str:
     """One of the seeds, in the order of accuracy."""
     key = load_grid(grid).task_key(task)
@@ -266,6 +275,7 @@ def trials(recipe: str, method: str, task: str) -> str:
 QUESTIONS: dict[str, Callable[..., str]] = {
     "paper": paper, "ours": ours, "seed": seed, "trial": trial, "trials": trials,
     "head-start": head_start,
+    "before-finish": before_finish,
     "default-validator": validator_tables.default_validator,
 }  # fmt: skip
 
