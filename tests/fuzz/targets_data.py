@@ -15,6 +15,7 @@ from bures.kernels import (
     check_bandwidth,
     check_kernel,
     gram_blocks,
+    in_range,
     median,
     squared_distances,
     standardise,
@@ -103,7 +104,7 @@ def _tensor(value: Any) -> Any:
 
 @target(*(f"bures.kernels.{name}" for name in ("check_bandwidth", "check_kernel", "gram_blocks", "median",
         "squared_distances", "standardise", "common_frame", "source_share", "upper_triangle", "evaluate_callable",
-        "check_range", "GramBlocks", "block_widths")))  # fmt: skip
+        "check_range", "GramBlocks", "block_widths", "in_range")))  # fmt: skip
 def gram_matrices(case: Case) -> None:
     n, m, d = case.whole(1, 8), case.whole(1, 8), case.one_of(1, 3, 10)
     dtype = case.one_of(torch.float64, torch.float32)
@@ -137,6 +138,12 @@ def gram_matrices(case: Case) -> None:
     linear = 1e-5 * (1e-30 + float(blocks.ss.abs().max()))
     rounding = linear if options["kernel"] == "linear" else linear + 4 * torch.finfo(dtype).eps ** 0.5
     case.require(float((blocks.ss - blocks.ss.T).abs().max()) <= rounding, "not symmetric")
+    case.require(torch.equal(in_range(xs, ws), xs), "a sample that has a weight moves")
+    if n > 1:
+        without = torch.cat([torch.zeros(1), torch.full((n - 1,), 1 / (n - 1))]).double()
+        moved = in_range(xs, without)
+        case.require(torch.equal(moved[1:], xs[1:]), "a sample that has a weight moves")
+        case.require(bool(moved[0].abs().max() <= 1.001 * xs[1:].abs().max()), "a sample without a weight is far out")
     a, b, unit = standardise(xs, xt)
     case.require(float(a.abs().max()) <= 4 and float(b.abs().max()) <= 4, "standardised samples are large")
     exact = torch.cdist(b.double(), a.double(), compute_mode="donot_use_mm_for_euclid_dist").square()
