@@ -239,15 +239,18 @@ def ours(grid: str, recipe: str, method: str, task: str) -> str:
     return (rows[0].mean if task == "mean" else rows[0].entries[task]).text()
 
 
+def _runs(grid: str, recipe: str, method: str) -> list[dict[str, Any]]:
+    return [run for run in results(grid) if (run["recipe_name"], run["method"]) == (recipe, method)]
+
+
 def head_start(grid: str, recipe: str, method: str) -> str:
     """Mean accuracy of the head before the backbone was trained with it."""
-    found = [run for run in results(grid) if (run["recipe_name"], run["method"]) == (recipe, method)]
-    return f"{100 * mean(run['head_start']['accuracy'] for run in found):.1f}"
+    return f"{100 * mean(run['head_start']['accuracy'] for run in _runs(grid, recipe, method)):.1f}"
 
 
 def before_finish(grid: str, recipe: str, method: str) -> str:
     """Mean accuracy of networks whose head was trained on by itself in the end, before that."""
-    found = [run for run in results(grid) if (run["recipe_name"], run["method"]) == (recipe, method)]
+    found = _runs(grid, recipe, method)
     assert all("head_finish" in run for run in found)
     return f"{100 * mean(run['epochs']['target_accuracy'][-1] for run in found):.1f}"
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ __all__ = [
     "is_tensor_call",
     "is_transformed",
     "is_vmapped",
+    "is_whole",
     "numpy_to_tensor",
     "read_samples",
     "refuse_masked",
@@ -257,6 +258,11 @@ def check_not_negative(name: str, value: object) -> float:
     if not 0 <= number < math.inf:
         raise ValueError(f"{name}={value!r} is out of range; accepted are numbers from 0 up")
     return number
+
+
+def is_whole(value: object, least: int) -> TypeGuard[int]:
+    """Whether a value is an integer, Python's or NumPy's and no truth value, of at least ``least``."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
 
 
 def check_seed(seed: object) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bures.arrays import check_positive, check_seed, numpy_to_tensor
+from bures.arrays import check_positive, check_seed, is_whole, numpy_to_tensor
 from bures.metrics import bures_covariance
 
 __all__ = ["DomainPair", "GaussianClasses", "drifting_class", "exchanged_regions", "rotated_moons"]
@@ -259,7 +259,7 @@ def rotated_moons(n: int = 300, *, angle: float = 30.0, noise: float = 0.1, seed
 
 
 def _check_size(n: object, seed: object) -> None:
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+    if not is_whole(n, 1):
         raise ValueError(f"n={n!r} is out of range; accepted is a positive integer")
     check_seed(seed)
 

@@ -13,7 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, as_feature_pair, as_tensor, check_finite, describe, numpy_to_tensor, refuse_masked
+from bures.arrays import (
+    Array,
+    as_feature_pair,
+    as_tensor,
+    check_finite,
+    describe,
+    is_whole,
+    numpy_to_tensor,
+    refuse_masked,
+)
 from bures.files import to_json
 from bures.kernels import common_frame
 from bures.tensor_files import read_tensors, write_tensors
@@ -209,7 +218,7 @@ def pool(xs: Array, xt: Array | None) -> Tensor:
 
 def check_count(name: str, value: object) -> int:
     """Return ``value``; raise unless it is a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+    if not is_whole(value, 1):
         raise ValueError(f"{name}={value!r} is not accepted; accepted is a positive integer")
     return int(value)
 

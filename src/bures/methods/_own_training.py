@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -90,15 +90,7 @@ class OwnTraining(Method):
         """Parameters for the optimiser of the network: those of the terms."""
         return [parameter for parameter in self.terms.parameters() if parameter.requires_grad]
 
-    def forward(
-        self,
-        batch: Batch,
-        epoch: float,
-        progress: float = 1.0,
-        joined: Batch | None = None,
-        *,
-        join_predictions: bool = False,
-    ) -> Objective:
+    def forward(self, *args: Any, **options: Any) -> Objective:
         """Refuse: there is no sum of terms that a loop could add to the cross-entropy."""
         raise TypeError(
             f"method {self.name!r} makes its own training steps and has no loss to add to the source's; "

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, check_seed, full_precision
+from bures.arrays import Array, check_seed, full_precision, is_whole
 from bures.factors import Factor, LabelKernel, UnconditionalFactor
 from bures.kernels import Bandwidth, GramBlocks, Kernel
 from bures.labels import Conditioning, Labels
@@ -82,7 +81,7 @@ def explain(
       squared distance    ...
     """
     for name, count in (("n_permutations", n_permutations), ("n_bootstrap", n_bootstrap)):
-        if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 0:
+        if not is_whole(count, 0):
             raise ValueError(f"{name}={count!r} is out of range; accepted is a whole number, 0 to leave it out")
     seed = check_seed(seed)
     with full_precision(xs), torch.no_grad():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bures.arrays import is_whole
 from bures.feature_maps._base import check_count
 
 __all__ = ["read_chunks"]
@@ -52,7 +53,7 @@ def read_chunks(
     """
     path = Path(x)
     check_count("chunk", chunk)
-    if isinstance(start, bool) or not isinstance(start, (int, np.integer)) or start < 0:
+    if not is_whole(start, 0):
         raise ValueError(f"start={start!r} is not accepted; accepted is a number of rows, 0 or more")
     if not path.is_file():
         raise FileNotFoundError(f"x={str(path)!r} {'is a folder' if path.is_dir() else 'does not exist'}")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
-from bures.arrays import Array, as_sample_weight, check_positive
+from bures.arrays import Array, as_sample_weight, check_positive, is_whole
 from bures.selection._evidence import read_labels, read_probabilities
 
 __all__ = [
@@ -69,7 +68,7 @@ def reliability(probabilities: Array, labels: Array, *, n_bins: int = 15) -> Rel
     >>> reliability(p, np.array([0, 0, 0, 1])).bins
     (Bin(samples=4, confidence=0.75, accuracy=0.75),)
     """
-    if isinstance(n_bins, bool) or not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
+    if not is_whole(n_bins, 1):
         raise ValueError(f"n_bins={n_bins!r} is out of range; accepted is a whole number from 1 up")
     p, y = _read(probabilities, labels)
     confidence, predicted = p.max(dim=1)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bures.arrays import Array
+from bures.arrays import Array, is_whole
 from bures.feature_maps import NystroemMap
 from bures.feature_maps._base import check_count
 from bures.metrics import MissingClassWarning
@@ -106,7 +106,7 @@ def shift_report(
     """
     check_test_options(n_permutations, level, seed)
     check_count("max_samples", max_samples)
-    if isinstance(n_bootstrap, bool) or not isinstance(n_bootstrap, (int, np.integer)) or n_bootstrap < 0:
+    if not is_whole(n_bootstrap, 0):
         raise ValueError(f"n_bootstrap={n_bootstrap!r} is not accepted; accepted is an integer, 0 to leave it out")
     rng = np.random.default_rng(seed)
     data = read_data(xs, ys, xt, yt, labels, predicted_s, classifier, max_samples, rng, seed)

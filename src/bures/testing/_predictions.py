@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bures.arrays import Array, as_feature_pair, check_seed, describe, refuse_masked
+from bures.arrays import Array, as_feature_pair, check_seed, describe, is_whole, refuse_masked
 
 __all__ = ["LABELS", "LabelPair", "PredictedLabels", "is_marked", "label_kind", "out_of_fold_labels", "unwrap"]
 
@@ -109,7 +109,7 @@ def out_of_fold_labels(
     >>> bures.conditional_test(xs, ys_predicted, xt, yt_predicted, n_permutations=99).labels
     'predicted'
     """
-    if isinstance(n_folds, bool) or not isinstance(n_folds, (int, np.integer)) or n_folds < 2:
+    if not is_whole(n_folds, 2):
         raise ValueError(f"n_folds={n_folds!r} is not accepted; accepted is an integer of at least 2")
     check_seed(seed)
     tensors = as_feature_pair(xs, xt)
