@@ -73,7 +73,7 @@ def test_compiled_passes_have_the_same_gradients(backend, monkeypatch):
     monkeypatch.setattr(torch, "compile", stand_in)
     compiled, plain = resnet(3, frozen_batchnorm=True), resnet(3, frozen_batchnorm=True)
     passes = Passes(compiled, compiled=True)
-    found = gradients(compiled, passes.both(images(1), images(2)))
+    found = gradients(compiled, passes.each(images(1), images(2)))
     expected = gradients(plain, [plain(images(1)), plain(images(2))])
     assert passes.compiled
     torch.testing.assert_close(found, expected)

@@ -122,7 +122,7 @@ def test_angles_scales_and_shifts_reach_what_is_asked_for_and_no_further():
     assert (shifts[:, 0] * shifts[:, 1]).mean().abs() < 5e-4  # drawn each by itself
 
 
-@given(st.sampled_from(["crop", "flip"]), st.integers(8, 40), st.integers(1, 40), st.integers(0, 2**32))
+@given(st.sampled_from(["crop", "crop-colour", "flip"]), st.integers(8, 40), st.integers(1, 40), st.integers(0, 2**32))
 def test_windows_of_photographs_stay_inside(name, side, size, seed):
     theta = windows(AUGMENTATIONS[name], 50, min(size, side) / side, seed)
     corners = torch.tensor([[x, y, 1.0] for x in (-1, 1) for y in (-1, 1)])
@@ -152,6 +152,61 @@ def test_outside_of_a_digit_is_its_ground():
     white = torch.full((200, 1, 16, 16), 255, dtype=torch.uint8)
     changed = AUGMENTATIONS["affine"](white, 16, generator())
     assert float(changed.min()) == 0
+
+
+def test_colours_change_as_those_of_torchvision():
+    images = pictures(n=40, side=12)
+    plain, coloured = Augmentation(flip=True), Augmentation(flip=True, colour=0.5, grey=0.3)
+    drawn = generator(3)
+    changed = plain(images, 12, drawn)
+    brightness, contrast, saturation = coloured._factors(40, images.device, drawn).reshape(3, 40).tolist()
+    for image, result, b, c, s in zip(
+        changed, coloured(images, 12, generator(3)), brightness, contrast, saturation, strict=True
+    ):
+        expected = V.adjust_saturation(V.adjust_contrast(V.adjust_brightness(image, b), c), s)
+        torch.testing.assert_close(result, expected, atol=1e-3, rtol=0)  # torchvision's luminance has four digits
+
+
+def test_factors_of_colours_reach_what_is_asked_for_and_no_further():
+    brightness, contrast, saturation = Augmentation(colour=0.4, grey=0.2)._factors(4000, "cpu", generator())
+    grey = saturation == 0
+    assert abs(int(grey.sum()) - 800) < 5 * 26  # standard deviation 25
+    for factors in (brightness, contrast, saturation[~grey]):
+        assert 0.6 <= float(factors.min()) < 0.62
+        assert 1.38 < float(factors.max()) <= 1.4
+        assert abs(float(factors.mean()) - 1) < 0.02
+
+
+def test_grey_images_have_no_colours_and_those_of_one_channel_never_had():
+    grey = Augmentation(flip=True, grey=1.0)
+    changed = grey(pictures(), 16, generator())
+    assert torch.equal(changed[:, :1].expand(-1, 3, -1, -1), changed)
+    images = pictures(channels=1)
+    torch.testing.assert_close(grey(images, 16, generator()), Augmentation(flip=True)(images, 16, generator()))
+
+
+def test_colours_leave_the_windows_as_they_were():
+    middle = (100 + torch.arange(256) // 8).to(torch.uint8)  # grey tones that no change of light makes black or white
+    images = middle.reshape(1, 1, 16, 16).expand(20, 3, -1, -1)
+    crops = AUGMENTATIONS["crop"](images, 12, generator(1))
+    coloured = AUGMENTATIONS["crop-colour"](images, 12, generator(1))
+    assert not torch.equal(crops, coloured)
+    for crop, other in zip(crops, coloured, strict=True):  # then the change is linear
+        pair = torch.stack([crop.flatten(), other.flatten()]).double()
+        assert float(torch.corrcoef(pair)[0, 1]) > 1 - 1e-6
+
+
+def test_a_second_view_has_changes_of_its_own():
+    preprocessing = Preprocessing(mean=(0.5,) * 3, std=(0.25,) * 3, input_size=12)
+    images = pictures()
+    inputs = Inputs(preprocessing, 12, AUGMENTATIONS["crop"], second_view=AUGMENTATIONS["crop-colour"])
+    for view, name in ((inputs.training, "crop"), (inputs.training_again, "crop-colour")):
+        expected = (AUGMENTATIONS[name](images, 12, generator(3)) - 0.5) / 0.25
+        torch.testing.assert_close(view(images, generator(3)), expected)
+    same = Inputs(preprocessing, 12, AUGMENTATIONS["crop"])
+    assert torch.equal(same.training_again(images, generator(3)), same.training(images, generator(3)))
+    unchanged = Inputs(preprocessing, 12, AUGMENTATIONS["crop"], second_view=AUGMENTATIONS["none"])
+    assert torch.equal(unchanged.training_again(images, generator(3)), unchanged.evaluation(images))
 
 
 def test_training_images_are_changed_and_normalised_and_evaluation_images_only_normalised():

@@ -20,16 +20,17 @@ def images(seed):
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_domains_are_what_they_are_one_by_one(frozen):
-    x_s, x_t = images(1), 3 * images(2)
+@pytest.mark.parametrize("count", [2, 3])
+def test_batches_are_what_they_are_one_by_one(frozen, count):
+    batches = [factor * images(factor) for factor in range(1, count + 1)]
     together, apart = resnet(frozen=frozen), resnet(frozen=frozen)
     sizes = []
     together.backbone.register_forward_hook(lambda layer, inputs, output: sizes.append(len(inputs[0])))
-    found = Passes(together).both(x_s, x_t)
-    expected = apart(x_s), apart(x_t)
+    found = Passes(together).each(*batches)
+    expected = [apart(x) for x in batches]
     torch.testing.assert_close(found, expected)
     # BatchNorm that follows the batches must see one domain at a time.
-    assert sizes == ([8] if frozen else [4, 4])
+    assert sizes == ([4 * count] if frozen else [4] * count)
     for outputs in (found, expected):
         sum(output.logits.square().sum() for output in outputs).backward()
     for (name, one), (_, other) in zip(together.named_parameters(), apart.named_parameters(), strict=True):
@@ -40,7 +41,7 @@ def test_domains_are_what_they_are_one_by_one(frozen):
 def test_domains_of_two_sizes_pass_one_by_one():
     network = resnet(frozen=True)
     x_s, x_t = images(1), images(2)[..., :33, :33]
-    torch.testing.assert_close(Passes(network).both(x_s, x_t)[1], network(x_t))
+    torch.testing.assert_close(Passes(network).each(x_s, x_t)[1], network(x_t))
 
 
 def test_feature_vectors_are_not_copied_for_a_shared_pass():

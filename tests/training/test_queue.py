@@ -1,5 +1,7 @@
 """Samples of earlier steps in the alignment, and predictions of two views that agree."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -126,18 +128,27 @@ def test_a_queue_survives_a_checkpoint():
         torch.testing.assert_close(kept, expected)
 
 
-def test_consistency_is_the_cross_entropy_between_two_views():
-    source, target = pictures(16, seed=1), pictures(16, seed=2)
-    module = module_of(source, network="lenet", norm="none", head="linear", augment="affine", consistency=0.7)
+def views_of_a_step(module, source, target):
+    """What the network sees of the source and twice of the target in the step it makes."""
     views = []
-    original = module.inputs.training
 
-    def looked_at(x, generator):
-        views.append(original(x, generator))
+    def looked_at(view, x, generator):
+        views.append(view(x, generator))
         return views[-1]
 
-    object.__setattr__(module.inputs, "training", looked_at)
+    for name in ("training", "training_again"):
+        object.__setattr__(module.inputs, name, partial(looked_at, getattr(module.inputs, name)))
     module.training_step(Step(0, source.samples.tensor, source.labels, target.samples.tensor), 0)
+    return views
+
+
+@pytest.mark.parametrize("second", [None, "strong-affine"])
+def test_consistency_is_the_cross_entropy_between_two_views(second):
+    source, target = pictures(16, seed=1), pictures(16, seed=2)
+    module = module_of(
+        source, network="lenet", norm="none", head="linear", augment="affine", consistency=0.7, second_view=second
+    )
+    views = views_of_a_step(module, source, target)
     assert len(views) == 3
     assert not torch.equal(views[1], views[2])
     first, second = (module.network(view).logits.log_softmax(dim=1) for view in views[1:])
@@ -147,9 +158,51 @@ def test_consistency_is_the_cross_entropy_between_two_views():
     assert means["loss"] == pytest.approx(total, rel=1e-5)
 
 
+def test_consistency_counts_images_whose_first_view_is_certain():
+    source, target = pictures(16, seed=1), pictures(16, seed=2)
+    common = {"network": "lenet", "norm": "none", "head": "linear", "augment": "affine", "consistency": 1.0}
+    views = views_of_a_step(module_of(source, **common), source, target)
+    network = module_of(source, **common).network
+    first, second = (network(view).logits.detach().log_softmax(dim=1) for view in views[1:])
+    each = -(first.exp() * second).sum(dim=1)
+    certainty = first.exp().amax(dim=1)
+    threshold = float(certainty.sort().values[9:11].mean())  # between the tenth and the eleventh of sixteen
+    module = module_of(source, **common, consistency_threshold=threshold)
+    views_of_a_step(module, source, target)
+    expected = each[certainty >= threshold].sum() / 16
+    assert 0 < expected < each.mean()
+    assert module.record.means()["consistency"] == pytest.approx(expected.item(), rel=1e-5)
+
+
 def test_consistency_without_random_changes_is_refused():
     with pytest.raises(ValueError, match=r"consistency=0.5 compares two random changes .* augment='none'"):
         Recipe(consistency=0.5)
+    assert Recipe(consistency=0.5, second_view="crop").second_view == "crop"  # the picture as it is, and changed
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"second_view": "crop"}, "second_view='crop' is for a consistency but consistency=0"),
+        ({"consistency_threshold": 0.9}, "consistency_threshold=0.9 is for a consistency but consistency=0"),
+        (
+            {"consistency": 1, "augment": "crop", "consistency_threshold": 1.5},
+            "consistency_threshold=1.5 is out of range",
+        ),
+        (
+            {"consistency": 1, "augment": "crop", "consistency_threshold": "nan"},
+            "consistency_threshold=nan is out of range",
+        ),
+        (
+            {"consistency": 1, "augment": "crop", "second_view": "rainbow"},
+            "second_view='rainbow' is unknown; .*crop-colour",
+        ),
+        ({"consistency": 1, "augment": "crop", "second_view": 3}, "second_view=3 is no text"),
+    ],
+)
+def test_options_of_the_second_view_that_cannot_be(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Recipe(**fields)
 
 
 @pytest.mark.parametrize(

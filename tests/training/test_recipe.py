@@ -79,7 +79,7 @@ def test_numbers_that_yaml_takes_for_text_are_numbers(tmp_path):
         ("network: 50", "network=50 is no text"),
         ("optimiser: lbfgs", "optimiser='lbfgs' is unknown; accepted are adam, adamw, sgd"),
         ("precision: 16-mixed", "precision='16-mixed' is unknown"),
-        ("augment: mixup", "augment='mixup' is unknown; accepted are none, flip, crop, affine"),
+        ("augment: mixup", "augment='mixup' is unknown; accepted are none, flip, crop, crop-colour, affine"),
         ("label_smoothing: 1", "label_smoothing=1.0 is out of range"),
         ("gradient_clip: 0", "gradient_clip=0.0 is out of range"),
         ("queue_predictions: true", "queue=0 keeps none; leave it out, or choose the length of the queue"),

@@ -31,7 +31,7 @@ def test_a_compiled_backbone_gives_what_the_backbone_gives(frozen, monkeypatch):
     values, gradients = [], []
     for compiled in (False, True):
         passes = Passes(network, compiled)
-        outputs = passes.both(x_s, x_t)
+        outputs = passes.each(x_s, x_t)
         loss = sum(output.logits.square().mean() for output in outputs)
         values.append(torch.cat([output.logits for output in outputs]))
         gradients.append(torch.autograd.grad(loss, list(network.parameters())))

@@ -33,6 +33,10 @@ class Augmentation:
         Largest factor of enlargement or reduction.
     translation : float, optional
         Largest shift as a share of the side.
+    colour : float, optional
+        Brightness, contrast and saturation are each multiplied by a factor up to this far from 1.
+    grey : float, optional
+        Share of the images that lose their colours.
 
     Examples
     --------
@@ -51,6 +55,8 @@ class Augmentation:
     rotation: float = 0.0
     scale: float = 1.0
     translation: float = 0.0
+    colour: float = 0.0
+    grey: float = 0.0
 
     @property
     def changes_nothing(self) -> bool:
@@ -70,7 +76,8 @@ class Augmentation:
         # asks for places between the border and the centre of the outermost pixels.
         inside = self.rotation == 0 and self.scale == 1 and self.translation == 0
         padding = "border" if inside else "zeros"
-        return F.grid_sample(images.float() / 255, grid, mode="bilinear", padding_mode=padding, align_corners=False)
+        changed = F.grid_sample(images.float() / 255, grid, mode="bilinear", padding_mode=padding, align_corners=False)
+        return self._recoloured(changed, generator) if self.colour or self.grey else changed
 
     def _windows(self, n: int, ratio: float, device: torch.device, generator: torch.Generator) -> Tensor:
         """For each image the map (2, 3) from a place in the window to a place in the picture, both from -1 to 1."""
@@ -96,11 +103,34 @@ class Augmentation:
         rows = [width * mirror * cos, -width * sin, x, height * mirror * sin, height * cos, y]
         return torch.stack(rows, dim=1).reshape(n, 2, 3)
 
+    def _recoloured(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Images from 0 to 1 in other light, and some without colours."""
+        brightness, contrast, saturation = self._factors(len(images), images.device, generator)
+        images = (brightness * images).clamp(0, 1)
+        images = torch.lerp(_grey(images).mean(dim=(1, 2, 3), keepdim=True), images, contrast).clamp(0, 1)
+        return torch.lerp(_grey(images), images, saturation).clamp(0, 1)
+
+    def _factors(self, n: int, device: torch.device, generator: torch.Generator) -> Tensor:
+        """Factors (3, n, 1, 1, 1) of brightness, contrast and saturation."""
+        drawn = torch.rand(4, n, 1, 1, 1, generator=generator, dtype=torch.float32, device=device)
+        factors = 1 + self.colour * (2 * drawn[:3] - 1)
+        factors[2] *= drawn[3] >= self.grey
+        return factors
+
+
+def _grey(images: Tensor) -> Tensor:
+    """Luminance (n, 1, H, W); images of one channel as they are."""
+    if images.shape[1] != 3:
+        return images
+    red, green, blue = images.unbind(dim=1)
+    return (0.2989 * red + 0.587 * green + 0.114 * blue)[:, None]
+
 
 AUGMENTATIONS: dict[str, Augmentation] = {
     "none": Augmentation(),
     "flip": Augmentation(flip=True, shift_window=True),
     "crop": Augmentation(flip=True, area=(0.25, 1.0), aspect=4 / 3),
+    "crop-colour": Augmentation(flip=True, area=(0.25, 1.0), aspect=4 / 3, colour=0.4, grey=0.2),
     "affine": Augmentation(rotation=15.0, scale=1.15, translation=0.1),
     "strong-affine": Augmentation(rotation=20.0, scale=1.35, translation=0.12),
 }

@@ -27,12 +27,15 @@ class Inputs:
         Random changes of training images.
     training_size : int, optional
         Side to which training images are scaled when they are changed; None leaves it at ``image_size``.
+    second_view : Augmentation, optional
+        Random changes of a second view of training images; None are those of the first.
     """
 
     preprocessing: Preprocessing | None
     image_size: int | None
     augmentation: Augmentation = AUGMENTATIONS["none"]
     training_size: int | None = None
+    second_view: Augmentation | None = None
 
     def evaluation(self, x: Tensor) -> Tensor:
         """A batch for evaluation: the window at the centre, normalised; grey where the network knows no colours."""
@@ -44,14 +47,24 @@ class Inputs:
 
     def training(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """A batch for a training step, changed at random."""
-        if self.preprocessing is None or self.augmentation.changes_nothing:
+        return self._view(x, self.augmentation, generator)
+
+    def training_again(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """A second view of the batch."""
+        return self._view(x, self.augmentation if self.second_view is None else self.second_view, generator)
+
+    def _view(self, x: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
+        if self.preprocessing is None or augmentation.changes_nothing:
             return self.evaluation(x)
-        return self.preprocessing(self.changed(x, generator))
+        return self.preprocessing(self._changed(x, augmentation, generator))
 
     def changed(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """Images from 0 to 1 of stored ones, changed at random."""
+        return self._changed(x, self.augmentation, generator)
+
+    def _changed(self, x: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
         size = x.shape[-1] if self.image_size is None else self.image_size
-        return self.augmentation(x, size, generator, scaled_to=self.training_size)
+        return augmentation(x, size, generator, scaled_to=self.training_size)
 
 
 def luminance(images: Tensor) -> Tensor:

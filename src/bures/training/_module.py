@@ -154,12 +154,12 @@ class AdaptationModule(L.LightningModule):
     def _outcome(self, step: Step, weights: Mapping[str, float | Tensor]) -> Outcome:
         """The loss of a step, with what is recorded of it."""
         assert self._generator is not None
-        generator = self._generator
-        batch = self._global_batch(self._forward(step, generator))
+        own, second = self._forward(step, self._generator, second_view="consistency" in weights)
+        batch = self._global_batch(own)
         cross_entropy = F.cross_entropy(batch.logits_s, batch.y_s, label_smoothing=self.recipe.label_smoothing)
         objective = self._objective(batch, step.number, weights)
-        if "consistency" in weights:
-            objective = self._with_consistency(objective, batch, step, generator)
+        if second is not None:
+            objective = self._with_consistency(objective, batch, second)
         loss: Tensor = cross_entropy + objective.total
         with torch.no_grad():
             right = (batch.logits_s.argmax(dim=1) == batch.y_s).float().mean()
@@ -202,22 +202,30 @@ class AdaptationModule(L.LightningModule):
             raise NonFiniteLossError(number, ("the output of the network",)) from error
         return objective
 
-    def _with_consistency(
-        self, objective: Objective, batch: Batch, step: Step, generator: torch.Generator
-    ) -> Objective:
+    def _with_consistency(self, objective: Objective, batch: Batch, logits: Tensor) -> Objective:
         """The objective with the cross-entropy between the predictions of two views of the target."""
-        _, logits = self.passes.one(self.inputs.training(step.x_t, generator).to(self.dtype))
-        value = F.cross_entropy(self._gather(at_least_float32(logits)), batch.p_t.detach())
+        first = batch.p_t.detach()
+        certain = first.amax(dim=1) >= self.recipe.consistency_threshold
+        each = F.cross_entropy(self._gather(at_least_float32(logits)), first, reduction="none")
+        # A mean over all images, certain or not: few certain ones do not get the weight of many.
+        value = torch.where(certain, each, 0.0).mean()
         total = objective.total + objective.weights["consistency"] * value
         return Objective(total, {**objective.values, "consistency": value}, objective.weights)
 
-    def _forward(self, step: Step, generator: torch.Generator) -> Batch:
+    def _forward(self, step: Step, generator: torch.Generator, *, second_view: bool) -> tuple[Batch, Tensor | None]:
+        """The batch of a step, and the logits of a second view of its target where one is asked for."""
         x_s = self.inputs.training(step.x_s, generator).to(self.dtype)
         if not self.method.needs_target:
             z_s, logits_s = self.passes.one(x_s)
-            return Batch(z_s, logits_s, step.y_s, z_s[:0], logits_s[:0])
+            return Batch(z_s, logits_s, step.y_s, z_s[:0], logits_s[:0]), None
         x_t = self.inputs.training(step.x_t, generator).to(self.dtype)
-        return self.forward_domains(x_s, step.y_s, x_t)
+        if not second_view:
+            return self.forward_domains(x_s, step.y_s, x_t), None
+        again = self.inputs.training_again(step.x_t, generator).to(self.dtype)
+        if self.recipe.joint_forward:
+            return self.forward_domains(x_s, step.y_s, x_t), self.passes.one(again).logits
+        (z_s, logits_s), (z_t, logits_t), second = self.passes.each(x_s, x_t, again)
+        return Batch(z_s, logits_s, step.y_s, z_t, logits_t), second.logits
 
     def forward_domains(self, x_s: Tensor, y_s: Tensor, x_t: Tensor) -> Batch:
         """The batch of samples as the network takes them, one domain after the other or both together."""
@@ -225,7 +233,7 @@ class AdaptationModule(L.LightningModule):
             z, logits = self.passes.one(torch.cat([x_s, x_t]))
             n = len(x_s)
             return Batch(z[:n], logits[:n], y_s, z[n:], logits[n:])
-        (z_s, logits_s), (z_t, logits_t) = self.passes.both(x_s, x_t)
+        (z_s, logits_s), (z_t, logits_t) = self.passes.each(x_s, x_t)
         return Batch(z_s, logits_s, y_s, z_t, logits_t)
 
     def _step_generator(self, number: int, device: torch.device) -> torch.Generator:

@@ -1,4 +1,4 @@
-"""How samples pass through a network in training: domains together where that changes nothing, compiled on demand."""
+"""How samples pass through a network in training: batches together where that changes nothing, compiled on demand."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class Passes:
     def __init__(self, network: Network, compiled: bool = False) -> None:
         self.network, self.compiled = network, compiled
         self._fast: Callable[[Tensor], Tensor] | None = None
-        # One pass of twice the size takes half the launches. BatchNorm must not see both domains as one batch, and of
-        # an identity nothing is saved.
+        # One pass of twice the size takes half the launches. BatchNorm must not see two batches as one, and of an
+        # identity nothing is saved.
         self.shares_backbone = takes_samples_alone(network.backbone)
 
     def one(self, x: Tensor) -> NetworkOutput:
         """Features and logits of a batch."""
         return self.network.classify(self._backbone(x))
 
-    def both(self, x_s: Tensor, x_t: Tensor) -> tuple[NetworkOutput, NetworkOutput]:
-        """Features and logits of a batch of each domain, as if it had passed by itself."""
-        if not self.shares_backbone or x_s.shape[1:] != x_t.shape[1:]:
-            return self.one(x_s), self.one(x_t)
-        rows, n = self._backbone(torch.cat([x_s, x_t])), len(x_s)
-        return self.network.classify(rows[:n]), self.network.classify(rows[n:])
+    def each(self, *batches: Tensor) -> list[NetworkOutput]:
+        """Features and logits of several batches, each as if it had passed by itself."""
+        if not self.shares_backbone or len({x.shape[1:] for x in batches}) > 1:
+            return [self.one(x) for x in batches]
+        rows = self._backbone(torch.cat(batches))
+        return [self.network.classify(part) for part in torch.split(rows, [len(x) for x in batches])]
 
     def _backbone(self, x: Tensor) -> Tensor:
         if not self.compiled or not _worth_compiling(x):

@@ -28,7 +28,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "optimiser": ("adam", "adamw", "sgd"),
     "precision": ("32-true", "bf16-mixed", "64-true"),
     "schedule": ("constant", "inverse", "cosine"),
+    "second_view": tuple(AUGMENTATIONS),
 }
+OPTIONAL = ("second_view",)  # fields with such a choice that may be left out
 EPOCHS = ("shorter", "longer")
 ALL = "all"
 PARTICULAR = ("options", "epoch", "validators")  # fields that are read in their own way
@@ -50,6 +52,10 @@ class Recipe:
     consistency : float
         Weight of a further term: predictions of a second view of each target image, changed at random once more, agree
         with those of the first. It needs images, an ``augment``, and a method that sees the target.
+    consistency_threshold : float
+        Only images whose first view gives a class at least this probability count in that term.
+    second_view : str, optional
+        Random changes of the second view, such as "crop-colour" where ``augment`` is "crop"; None is ``augment``.
     network : str
         "lenet", "identity" (feature vectors), a torchvision or timm model, or "auto": by the shape of the samples.
     weights : path, optional
@@ -150,6 +156,8 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
     label_smoothing: float = 0.0
     consistency: float = 0.0
+    consistency_threshold: float = 0.0
+    second_view: str | None = None
 
     network: str = "auto"
     weights: str | None = None
@@ -200,7 +208,7 @@ class Recipe:
         for name, kind in _KINDS.items():
             object.__setattr__(self, name, read_field(name, getattr(self, name), kind))
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
+            if getattr(self, name) not in choices and not (name in OPTIONAL and getattr(self, name) is None):
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown; accepted are {', '.join(choices)}")
         if self.epoch not in EPOCHS:
             object.__setattr__(self, "epoch", read_epoch(self.epoch))

@@ -19,11 +19,15 @@ def check_ranges(recipe: Recipe) -> None:
         value = getattr(recipe, name)
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{name}={value!r} is out of range; accepted is a positive number")
-    if recipe.consistency > 0 and AUGMENTATIONS[recipe.augment].changes_nothing:
+    views = {recipe.augment, recipe.second_view or recipe.augment}
+    if recipe.consistency > 0 and all(AUGMENTATIONS[view].changes_nothing for view in views):
         raise ValueError(
             f"consistency={recipe.consistency!r} compares two random changes of an image but augment='none' makes "
             f"none; accepted is 0, or another augment: {', '.join(AUGMENTATIONS)}"
         )
+    for name in ("consistency_threshold", "second_view"):
+        if recipe.consistency == 0 and (value := getattr(recipe, name)):
+            raise ValueError(f"{name}={value!r} is for a consistency but consistency=0; leave it out, or set both")
     if recipe.training_size is not None and AUGMENTATIONS[recipe.augment].changes_nothing:
         raise ValueError(
             f"training_size={recipe.training_size!r} scales images that are changed at random but augment='none' "
@@ -53,6 +57,10 @@ def check_ranges(recipe: Recipe) -> None:
         raise ValueError(f"batch_size={recipe.batch_size} is out of range; at least two samples of a domain make one")
     if not 0 <= recipe.label_smoothing < 1:
         raise ValueError(f"label_smoothing={recipe.label_smoothing!r} is out of range; accepted is 0 to below 1")
+    if not 0 <= recipe.consistency_threshold <= 1:
+        raise ValueError(
+            f"consistency_threshold={recipe.consistency_threshold!r} is out of range; accepted is a probability"
+        )
     if not 0 <= recipe.source_holdout < 1:
         raise ValueError(f"source_holdout={recipe.source_holdout!r} is out of range; accepted is 0 to below 1")
     if not 0 <= recipe.seed < 2**32:
