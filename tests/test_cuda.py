@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import bures
+from bures.cuda_graphs import GraphCache
 
 pytestmark = [
     pytest.mark.gpu,
@@ -21,6 +22,7 @@ METRICS = {
     "mmd": lambda xs, ys, xt, yt: bures.mmd(xs, xt),
     "CKBLoss": lambda xs, ys, xt, yt: bures.CKBLoss()(xs, ys, xt, yt),
     "CKWLoss": lambda xs, ys, xt, yt: bures.CKWLoss()(xs, ys, xt, yt),
+    "BuresLoss": lambda xs, ys, xt, yt: bures.BuresLoss()(xs, xt),
 }
 
 
@@ -96,6 +98,33 @@ def test_replayed_graphs_give_what_the_function_gives_for_new_values(make_loss):
         for value, wanted in zip(got, expected, strict=True):
             assert float((value.double() - wanted).norm()) <= 1e-3 * float(wanted.norm())
     assert loss._graphs._graphs
+
+
+@pytest.mark.parametrize("sizes", [(50, 40, 16), (30, 40, 64), (300, 280, 16)], ids=str)
+def test_a_graph_of_the_bures_loss_gives_what_the_cpu_gives_for_new_values(sizes):
+    """A training step that is captured holds the loss as a graph of its own does."""
+    n, m, d = sizes
+    loss, graphs = bures.BuresLoss(), GraphCache()
+    for seed in range(6):  # the first calls run as they are, the later ones replay a graph
+        generator = torch.Generator().manual_seed(seed)
+        z_s, z_t = torch.randn(n, d, generator=generator), 1.5 * torch.randn(m, d, generator=generator)
+        expected = value_and_gradients(lambda a, _, b, __: loss(a, b), z_s.double(), None, z_t.double(), None)
+        on_gpu = z_s.cuda(), None, z_t.cuda(), None
+        got = value_and_gradients(lambda a, _, b, __: graphs.run(loss, a, b), *on_gpu)
+        for value, wanted in zip(got, expected, strict=True):
+            assert value.is_cuda
+            assert float((value.cpu().double() - wanted).norm()) <= 1e-3 * float(wanted.norm())
+    assert graphs._graphs
+
+
+def test_the_bures_distance_of_large_samples_on_the_device_agrees_with_the_cpu():
+    """Enough samples for a rational step, and so many features that their whole product is formed."""
+    generator = torch.Generator().manual_seed(0)
+    z_s, z_t = torch.randn(1700, 900, generator=generator), 1.5 * torch.randn(1600, 900, generator=generator)
+    expected = value_and_gradients(METRICS["bures"], z_s.double(), None, z_t.double(), None)
+    got = value_and_gradients(METRICS["bures"], z_s.cuda(), None, z_t.cuda(), None)
+    for value, wanted in zip(got, expected, strict=True):
+        assert float((value.cpu().double() - wanted).norm()) <= 1e-3 * float(wanted.norm())
 
 
 def test_a_replayed_loss_may_be_called_twice_before_its_backward():

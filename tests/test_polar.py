@@ -106,13 +106,13 @@ def test_scalings_make_both_ends_meet_and_are_no_more_than_are_needed(lower, con
 
 
 def test_the_steps_of_each_way_are_those_of_its_lower_end():
-    assert polar._optimal_rational(LOWER_END) == polar.RATIONAL
-    after = polar.RATIONAL.lower
+    assert polar._optimal_rational(LOWER_END) == polar.STEPS.rational
+    after = polar.STEPS.rational.lower
     assert after == pytest.approx(5e-3, rel=0.1)
-    assert polar._optimal_scalings(LOWER_END, 1e-9) == polar.SCALINGS
-    assert polar._optimal_scalings(after, 1e-9) == polar.SCALINGS_AFTER_RATIONAL
+    assert polar._optimal_scalings(LOWER_END, 1e-9) == polar.STEPS.scalings
+    assert polar._optimal_scalings(after, 1e-9) == polar.STEPS.after_rational
     assert polar._optimal_scalings(after, 1e-5) == polar.SCALINGS_IN_HALVES
-    assert len(polar.SCALINGS) - len(polar.SCALINGS_AFTER_RATIONAL) == 14
+    assert len(polar.STEPS.scalings) - len(polar.STEPS.after_rational) == 14
 
 
 def test_the_bound_of_the_largest_singular_value_is_above_it_by_little_and_one_for_zero():
@@ -121,7 +121,7 @@ def test_the_bound_of_the_largest_singular_value_is_above_it_by_little_and_one_f
 
 
 def test_the_rational_step_moves_every_singular_value_by_its_function():
-    a, b, c, _ = polar.RATIONAL
+    a, b, c, _ = polar.STEPS.rational
     s = torch.logspace(0, -10, 40, dtype=torch.float64)
     moved = polar._rational_step(torch.diag(s)).diagonal()
     torch.testing.assert_close(moved, s * (a + b * s**2) / (1 + c * s**2), rtol=1e-9, atol=0)

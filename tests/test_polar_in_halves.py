@@ -92,7 +92,7 @@ def test_the_last_three_steps_take_fewer_products(in_halves, monkeypatch):
 
 
 def test_the_rational_step_divides_by_a_bound_and_moves_every_singular_value_by_its_function(in_halves):
-    a, b, c, _ = polar.RATIONAL
+    a, b, c, _ = polar.STEPS.rational
     s = 3 * torch.logspace(0, -7, 40, dtype=torch.float64)
     matrix, u, v = with_spectrum(50, 40, s)
     given = matrix.clone()

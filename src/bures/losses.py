@@ -341,11 +341,6 @@ class BuresLoss(_Loss):
     tensor(4.)
     """
 
-    @property
-    def capturable(self) -> bool:
-        """Never: it decomposes covariances."""
-        return False
-
     def forward(self, z_s: Tensor, z_t: Tensor) -> Tensor:
         """Squared Bures distance of a source and a target batch."""
         loss: Tensor = bures(z_s, z_t, **self.options)

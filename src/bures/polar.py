@@ -20,6 +20,11 @@ Where the result is to be float32, float64 is needed no longer than small singul
 them back; from a lower end of 5e-3 on the digits of float32, by products of halves (`bures.half_products`), leave five
 in the result. An error of :math:`X^\top X` is symmetric and mends itself in the next step. Where a step changes X by
 little, the change may be rounded more: the last three steps take fewer products.
+
+Where the matrix is a product of two float32 samples, directions that only the rounding of one sample has may meet large
+ones of the other, and as factors of the gradient they would be noise at full strength. There the lower end is the
+rounding of float32, and a last step :math:`X (X^\top X)^4` keeps the singular values that have come to one and lets the
+ninth powers of the others vanish.
 """
 
 from __future__ import annotations
@@ -33,13 +38,16 @@ from torch import Tensor
 from bures.half_products import add_product, add_small_product, gram_of_halves, has_half_products, split
 from bures.triangular import invert_lower_, lower_gram, multiply_by_transposed_lower
 
-__all__ = ["norm_and_rounded_polar_factor", "polar_factor"]
+__all__ = ["norm_and_rounded_polar_factor", "polar_factor", "product_norm_and_gradients"]
 
 LOWER_END = 1e-8  # singular values from here up, relative to the largest, are brought to one
+ROUNDING_END = 5e-7  # and where rounding of float32 samples is left out; of a third of it half is kept, of a tenth none
 CONVERGED = 1e-9
 CONVERGED_IN_HALVES = 1e-5
 RATIONAL_FROM = 1536  # smaller sides; below, decompositions keep a GPU waiting
 HALVES_FROM = 1024  # smaller sides again; below, float64 is as fast
+THIN = 4  # samples of so many times more rows than features are reduced to roots of covariances before their product
+THIN_FROM = 256  # rows of the longer one; below, time is that of the launches, of which this takes three times as many
 
 
 class _Rational(NamedTuple):
@@ -69,24 +77,62 @@ def _optimal_scalings(lower: float, converged: float = CONVERGED) -> tuple[float
     return tuple(scalings)
 
 
-RATIONAL = _optimal_rational(LOWER_END)
-SCALINGS = _optimal_scalings(LOWER_END)
-SCALINGS_AFTER_RATIONAL = _optimal_scalings(RATIONAL.lower)
-SCALINGS_IN_HALVES = _optimal_scalings(RATIONAL.lower, CONVERGED_IN_HALVES)
+class _Steps(NamedTuple):
+    """What brings singular values from a lower end up to one: scalings alone, or a rational step and fewer scalings."""
+
+    scalings: tuple[float, ...]
+    rational: _Rational
+    after_rational: tuple[float, ...]
 
 
-def polar_factor(matrix: Tensor) -> Tensor:
-    """The factor U V^T of a matrix (..., m, n) = U S V^T, in its dtype; computed in float64."""
+def _optimal_steps(lower: float) -> _Steps:
+    rational = _optimal_rational(lower)
+    return _Steps(_optimal_scalings(lower), rational, _optimal_scalings(rational.lower))
+
+
+STEPS = _optimal_steps(LOWER_END)
+STEPS_ABOVE_ROUNDING = _optimal_steps(ROUNDING_END)
+SCALINGS_IN_HALVES = _optimal_scalings(STEPS.rational.lower, CONVERGED_IN_HALVES)
+
+
+def polar_factor(matrix: Tensor, *, above_rounding: bool = False) -> Tensor:
+    """The factor U V^T of a matrix (..., m, n) = U S V^T, in its dtype; computed in float64.
+
+    With ``above_rounding`` it has no directions that may be rounding of the float32 samples a matrix was made of.
+    """
     wide = matrix.shape[-2] < matrix.shape[-1]
+    steps = STEPS_ABOVE_ROUNDING if above_rounding else STEPS
     x = (matrix.mT if wide else matrix).double()
     x = x / _bound(torch.linalg.matrix_norm(x.mT @ x, keepdim=True))
-    scalings = SCALINGS
+    scalings = steps.scalings
     if x.shape[-1] >= RATIONAL_FROM:
-        x, scalings = _rational_step(x), SCALINGS_AFTER_RATIONAL
+        x, scalings = _rational_step(x, steps.rational), steps.after_rational
     for rho in scalings:
         x = _step(x, rho)
+    if above_rounding:
+        x = _ninth_powers(x)
     x = x.to(matrix.dtype)
     return x.mT if wide else x
+
+
+def product_norm_and_gradients(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Nuclear norm of ``a @ b.T`` for float32 samples a (..., n, d) and b (..., m, d), and its gradients in both.
+
+    With the polar factors :math:`P_a, P_b` of samples that are much longer than wide, :math:`a = P_a (a^\top a)^{1/2}`,
+    and the norm is that of the product of the two roots (d, d). Other samples are multiplied as they are: all that is
+    formed is at most a few times the size of the samples.
+    """
+    (n, d), m, dtype = a.shape[-2:], b.shape[-2], a.dtype
+    a, b = a.double(), b.double()
+    if min(n, m) >= THIN * d and max(n, m) >= THIN_FROM:
+        polar_a, polar_b = polar_factor(a), polar_factor(b)
+        norm, to_a, to_b = product_norm_and_gradients(polar_a.mT @ a, polar_b.mT @ b)
+        to_a, to_b = polar_a @ to_a, polar_b @ to_b
+    else:
+        product = a @ b.mT
+        polar = polar_factor(product, above_rounding=True)
+        norm, to_a, to_b = (polar * product).sum(dim=(-2, -1)), polar @ b, polar.mT @ a
+    return norm.to(dtype), to_a.to(dtype), to_b.to(dtype)
 
 
 def norm_and_rounded_polar_factor(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,9 +161,9 @@ def _bound(norm_of_gram: Tensor) -> Tensor:
     return torch.where(norm_of_gram > 0, norm_of_gram.sqrt() * (1 + LOWER_END), 1.0)
 
 
-def _rational_step(x: Tensor) -> Tensor:
+def _rational_step(x: Tensor, step: _Rational = STEPS.rational) -> Tensor:
     """The step in partial fractions, X (b / c I + (a - b / c) (I + c X^T X)^-1)."""
-    a, b, c, _ = RATIONAL
+    a, b, c, _ = step
     regularised = (x.mT @ x).mul_(c)
     regularised.diagonal(dim1=-2, dim2=-1).add_(1)
     # The condition number is at most c, 7e10, which leaves five digits of float64: enough for a gradient.
@@ -131,7 +177,7 @@ def _rational_step_in_halves(x: Tensor) -> tuple[Tensor, Tensor]:
     With the Cholesky factor L of the inverted matrix and Q = sqrt(c) X L^-T, both Q and L^-1 are of norm one, and their
     product, times a / sqrt(c), about 2, may be rounded: singular values are large after it.
     """
-    a, b, c, _ = RATIONAL
+    a, b, c, _ = STEPS.rational
     gram = lower_gram(x)
     square = 2 * gram.tril(-1).square_().sum() + gram.diagonal().square().sum()
     bound = _bound(square.sqrt())
@@ -152,3 +198,10 @@ def _step(x: Tensor, rho: float) -> Tensor:
     if x.ndim == 2:
         return torch.addmm(x, x, gram, beta=beta, alpha=alpha)
     return torch.baddbmm(x, x, gram, beta=beta, alpha=alpha) if x.ndim == 3 else beta * x + alpha * (x @ gram)
+
+
+def _ninth_powers(x: Tensor) -> Tensor:
+    """X (X^T X)^4: singular values of one stay, and those on their way to it go back."""
+    gram = x.mT @ x
+    square = gram @ gram
+    return x @ (square @ square)

@@ -23,7 +23,7 @@ from bures.deflation import (
     rounding_share,
     sketch,
 )
-from bures.polar import polar_factor
+from bures.polar import polar_factor, product_norm_and_gradients
 
 __all__ = [
     "METHODS",
@@ -107,9 +107,14 @@ def nuclear_norm_error(matrix: Tensor, method: str) -> float:
     return max(FLATNESS, 1 - FLATNESS) * _low_rank(matrix)[2]
 
 
-def product_nuclear_norm(a: Tensor, b: Tensor) -> Tensor:
-    """Nuclear norm of ``a @ b.T`` for a (n, d) and b (m, d), linear in n and m: the product is never formed."""
-    norm: Tensor = _ProductNuclearNorm.apply(a, b)[0]
+def product_nuclear_norm(a: Tensor, b: Tensor, method: str = "auto") -> Tensor:
+    """Nuclear norm of ``a @ b.T`` for a (n, d) and b (m, d), in time and memory linear in n and m.
+
+    By decompositions of both, and the product is never formed. Only where the ``method``, one of `METHODS`, is
+    ``"polar"``, which ``"auto"`` is for float32 on a GPU, by matrix products in float64 (`bures.polar`).
+    """
+    way = _ProductByPolar if _resolve(method, a) == "polar" else _ProductNuclearNorm
+    norm: Tensor = way.apply(a, b)[0]
     return norm
 
 
@@ -315,11 +320,38 @@ class _ProductNuclearNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
         a, b, q_a, r_a, q_b, r_b, polar = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is wanted: form the product and its polar factor after all
-            product = a @ b.mT
-            polar = _PolarFactor.apply(product, *_thin_svd(product.detach()))
-            return grad * (polar @ b), grad * (polar.mT @ a)
-        return grad * (q_a @ (polar @ r_b)), grad * (q_b @ (polar.mT @ r_a))
+        if torch.is_grad_enabled():  # a second derivative is wanted
+            to_a, to_b = _differentiable_gradients(a, b)
+        else:
+            to_a, to_b = q_a @ (polar @ r_b), q_b @ (polar.mT @ r_a)
+        return grad * to_a, grad * to_b
+
+
+class _ProductByPolar(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        return product_norm_and_gradients(a, b)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs, *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+        a, b, to_a, to_b = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted
+            to_a, to_b = _differentiable_gradients(a, b)
+        return grad * to_a, grad * to_b
+
+
+def _differentiable_gradients(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of the nuclear norm of ``a @ b.T`` as functions of both, from the product after all."""
+    product = a @ b.mT
+    polar: Tensor = _PolarFactor.apply(product, *_thin_svd(product.detach()))
+    return polar @ b, polar.mT @ a
 
 
 class _CovarianceFidelity(torch.autograd.Function):

@@ -87,8 +87,8 @@ def test_training_and_evaluation_share_the_samples_on_the_device():
 # Steps as CUDA graphs
 
 CAPTURED = (
-    "source", "entropy", "im", "mcc", "bnm", "ckb", "ckb+mmd", "ckw", "class-means", "kernel-bures", "kgot", "dan",
-    "jan", "dsan", "deep-coral", "dann", "cdan", "cdan+e",
+    "source", "entropy", "im", "mcc", "bnm", "ckb", "ckb+mmd", "ckw", "class-means", "kernel-bures", "bures", "kgot",
+    "dan", "jan", "dsan", "deep-coral", "dann", "cdan", "cdan+e",
 )  # fmt: skip
 
 

@@ -48,7 +48,8 @@ def bures(
             = \|A_s\|_F^2 + \|A_t\|_F^2 - 2 \|A_s A_t^\top\|_* .
 
     The second form needs neither a square root nor a covariance matrix, costs :math:`O((n+m) d \min(n, m, d))`, and
-    holds for singular covariances. Means do not enter.
+    holds for singular covariances. Means do not enter. For float32 tensors on a GPU the norm comes from matrix products
+    alone, and a CUDA graph can hold it; elsewhere it comes from decompositions.
 
     Examples
     --------
