@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shlex
+import time
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 from bures.cli._app import app
 from bures.cli.bench import NAMES
 from bures.data import write_features
-from bures.experiments import grid_names, load_grid, read_results
+from bures.experiments import InterruptedSweep, Ledger, Sweep, grid_names, load_grid, read_results
 
 # Networks that made a few steps predict few classes.
 pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed")
@@ -183,6 +184,25 @@ def test_a_result_that_does_not_name_its_recipe_is_shown(grid, tmp_path):
         (["digits", "--scheduler", "x:1"], "--scheduler is given, but --backend is not dask"),
         (["digits", "-o", "none/table"], "none is not a folder"),
         (["digits", "--set", "colour=red"], "no field 'colour'"),
+        (["digits", "office10", "digit"], "grid='digit' is unknown"),
+        (["digits", "office10", "digits"], "the grid digits is named twice"),
+        (["digits", "office10", "-o", "x"], "--output FILE takes one grid, and 2 are named; .* digits --table-only"),
+        (["digits", "office10", "--ranks", "x.svg"], "--ranks FILE takes one grid"),
+        (["digits", "office10", "--format", "html"], "--format html takes one grid"),
+        (["digits", "office10", "--methods", "ckb,cbk"], "methods: 'cbk' is in none of the grids; .* ckb, .*gfk"),
+        (["digits", "office10", "--tasks", "usps:amazon"], "tasks: 'usps:amazon' is in none of the grids"),
+        (["digits", "office10", "--seeds", "0,99"], "seeds: 99 is in none of the grids; accepted are 0, 1, 2, 3, 4"),
+        (["digits", "office10", "--recipes", "digit"], "recipes: 'digit' is in none of the grids"),
+        (
+            ["digits", "office10", "--recipes", "digits", "--methods", "gfk"],
+            "nothing of any grid is left; digits: none of the methods gfk is .*; office10: none of the recipes digits",
+        ),
+        (
+            ["digits", "office10", "--recipes", "paper-code", "--seeds", "3"],
+            "nothing of any grid is left; digits, office10: no stage has these",
+        ),
+        (["digits", "office10", "--set", "colour=red"], "left; digits, office10: a recipe has no field 'colour'"),
+        (["digits", "office10", "--set", "seed=7"], "left; digits, office10: seed is no change of a cell"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_run(arguments, message, tmp_path, monkeypatch):
@@ -248,3 +268,231 @@ def test_nothing_but_the_table_is_printed_where_there_is_no_terminal(grid):
 
 def test_the_help_names_every_grid():
     assert sorted(NAMES.split(", ")) == grid_names()
+
+
+@pytest.fixture
+def grids(grid, tmp_path):
+    """The grid above and one of shallow methods alone, which shares a domain with it."""
+    path, options = grid
+    write_features(tmp_path / "far.npz", vectors(40, seed=3, name="far", shift=3.0))
+    content = {
+        "title": "Three",
+        "domains": {name: f"{name}.npz" for name in ("there", "far")},
+        "stages": [{"methods": ["coral", "gfk"], "seeds": [0]}],
+    }
+    other = tmp_path / "three.yaml"
+    other.write_text(yaml.safe_dump(content))
+    return [path, other], options
+
+
+def kept(folder, name):
+    """What the ledger of a grid holds, as methods and tasks."""
+    ledger = folder / "results" / f"{name}.jsonl"
+    return [(result["method"], result["task"]) for result in read_results(ledger)] if ledger.exists() else []
+
+
+def test_several_grids_are_run_in_their_order_within_one_limit(grids, tmp_path):
+    paths, options = grids
+    chosen = [*paths, "--methods", "coral,gfk", *options]
+    first = run(*chosen, "--limit", 1)
+    assert "5 cells are left (1 of two, 4 of three); go on with: bures" in first.stderr
+    assert (kept(tmp_path, "two"), kept(tmp_path, "three")) == ([("coral", "here.npz->there.npz")], [])
+    second = run(*chosen, "--limit", 2)
+    assert "3 cells are left (3 of three); go on with: bures" in second.stderr
+    assert kept(tmp_path, "two")[1:] == [("coral", "there.npz->here.npz")]
+    assert len(kept(tmp_path, "three")) == 1
+    third = run(*chosen, "--format", "markdown")
+    assert third.stderr == ""
+    assert len(kept(tmp_path, "three")) == 4
+    alone = [
+        run(path, "--methods", names, *options, "--format", "markdown")
+        for path, names in zip(paths, ["coral", "coral,gfk"], strict=True)
+    ]
+    assert third.stdout == f"## Two\n\n{alone[0].stdout}\n## Three\n\n{alone[1].stdout}"
+
+
+def test_the_minutes_are_those_of_all_grids_together(grids, monkeypatch):
+    paths, options = grids
+    minutes = []
+
+    def sweep(cells, ledger, **options):
+        minutes.append(options["minutes"])
+        time.sleep(0.05)
+        return Sweep()
+
+    monkeypatch.setattr("bures.experiments.run_sweep", sweep)
+    run(*paths, *options, "--minutes", 9)
+    assert 8.9 < minutes[1] <= minutes[0] - 0.05 / 60 < 9
+    run(*paths, *options, "--minutes", 0.0001)
+    assert minutes[3] == 0
+
+
+def test_a_failure_in_one_of_several_grids_ends_the_command_after_the_others(grids, tmp_path):
+    (path, other), options = grids
+    (tmp_path / "here.npz").unlink()
+    result = run(path, other, "--methods", "coral,gfk", *options, "--format", "csv", code=1)
+    assert result.stderr.count("failed: ") == 2
+    assert result.stderr.count(f"log: {tmp_path / 'results' / 'two.logs'}") == 2
+    assert len(kept(tmp_path, "three")) == 4
+    assert result.stdout.count("\nthree,") == 4
+    assert run(other, path, "--methods", "coral,gfk", *options, code=1).stdout.startswith("Three")
+
+
+def test_tables_of_several_grids_are_those_of_each(grids):
+    paths, options = grids
+    run(*paths, "--methods", "coral,gfk", *options)
+    shown = [*options, "--table-only", "--finished"]
+    rows = list(csv.reader(io.StringIO(run(*paths, *shown, "--format", "csv").stdout)))
+    assert rows[0][0] == "grid"
+    for path in paths:
+        alone = list(csv.reader(io.StringIO(run(path, *shown, "--format", "csv").stdout)))
+        assert [row[1:] for row in rows if row[0] in ("grid", path.stem)] == alone
+    both, latex = run(*paths, *shown).stdout, run(*paths, *shown, "--format", "latex").stdout
+    for path in paths:
+        *table, footnote = run(path, *shown).stdout.splitlines()
+        assert "\n".join(table) in both
+        assert both.count(footnote) == 1
+        assert f"% {load_grid(path).title}\n{run(path, *shown, '--format', 'latex').stdout}" in latex
+
+
+def test_what_is_to_be_run_of_several_grids_is_listed_by_grid(grids):
+    paths, options = grids
+    listed = run(*paths, *options, "--dry-run").stdout
+    assert listed == "".join(f"# {path.stem}\n{run(path, *options, '--dry-run').stdout}" for path in paths)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "note", "left"),
+    [
+        (["--methods", "gfk"], "two is skipped: none of the methods gfk is in the grid", ["three"]),
+        (["--methods", "source+adabn"], "three is skipped: none of the methods source+adabn is in", ["two"]),
+        (["--tasks", "there:far"], "two is skipped: none of the tasks there:far is in the grid", ["three"]),
+        (["--seeds", "1"], "three is skipped: none of the seeds 1 is in the grid", ["two"]),
+        (["--recipes", "office10-features"], "three is skipped: none of the recipes office10-features", ["two"]),
+        (["--methods", "coral,ckb", "--tasks", "here:there,there:far"], "", ["two", "three"]),
+        (["--set", "lr=0.5"], "three is skipped: no recipe is left that --set could change", ["two"]),
+    ],
+)
+def test_a_choice_that_is_nothing_of_one_grid_skips_this_one(grids, chosen, note, left):
+    paths, options = grids
+    done = run(*paths, *options, *chosen, "--dry-run")
+    assert [line[2:] for line in done.stdout.splitlines() if line.startswith("# ")] == left
+    assert done.stderr.startswith(note) if note else done.stderr == ""
+
+
+def test_each_of_several_grids_takes_its_own_part_of_a_choice(grids):
+    paths, options = grids
+    chosen = ["--methods", "gfk,ckb", "--tasks", "here:there,there:far", "--seeds", "0,1"]
+    lines = run(*paths, *options, *chosen, "--dry-run").stdout.splitlines()
+    words = [line.split()[2:] for line in lines if not line.startswith("#")]
+    assert [line[:2] for line in words] == [["bures", "adapt"]] * 2 + [["bures", "bench"]]
+    assert run(*paths, *options, *chosen, "--table-only", "--format", "markdown").stdout.count("\n| `") == 2
+
+
+def test_changes_that_one_of_several_grids_does_not_take_skip_it(grids):
+    (path, other), options = grids
+    stages = [{"recipe": "office10-features", "methods": ["ckb"], "seeds": [0]}]
+    other.write_text(yaml.safe_dump(yaml.safe_load(other.read_text()) | {"stages": stages}))
+    done = run(path, other, *options, "--set", "options.eps=0.5", "--dry-run")
+    assert done.stderr.startswith("two is skipped: method 'source' has no option 'eps'")
+    assert done.stdout.count("--set options.eps=0.5") == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"paper": "none"}, "'none' is unknown"), ({"stages": [{"methods": ["coral"]}]}, "lacks the field 'seeds'")],
+)
+def test_a_grid_that_cannot_be_used_is_told_before_another_is_run(grids, tmp_path, wrong, message):
+    (path, other), options = grids
+    other.write_text(yaml.safe_dump(yaml.safe_load(other.read_text()) | wrong))
+    with pytest.raises(ValueError, match=message):
+        run(path, other, "--methods", "coral", *options)
+    assert not (tmp_path / "results").exists()
+
+
+def test_changes_that_a_grid_declares_and_no_recipe_takes_are_no_reason_to_skip_it(grids, tmp_path):
+    (path, other), options = grids
+    stages = [{"recipe": "digits", "methods": ["ckb"], "seeds": [0], "changes": {"colour": "red"}}]
+    other.write_text(yaml.safe_dump(yaml.safe_load(other.read_text()) | {"stages": stages}))
+    with pytest.raises(ValueError, match="no field 'colour'"):
+        run(path, other, "--seeds", "0", *options)
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_damaged_ledger_of_the_last_grid_is_told_before_the_first_is_run(grids, tmp_path):
+    paths, options = grids
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "three.jsonl").write_text("{\n")
+    with pytest.raises(ValueError, match=r"three.jsonl is damaged in line 1"):
+        run(*paths, "--methods", "coral", *options)
+    assert kept(tmp_path, "two") == []
+
+
+def test_grids_that_would_share_a_ledger_are_refused(grids, tmp_path):
+    (path, _), options = grids
+    (tmp_path / "copy").mkdir()
+    copy = tmp_path / "copy" / path.name
+    copy.write_text(path.read_text())
+    with pytest.raises(ValueError, match=f"{path} and {copy} would share the ledger two.jsonl; rename one"):
+        run(path, copy, *options)
+
+
+def test_a_run_of_an_earlier_grid_is_not_made_again_for_a_later_one(tmp_path, monkeypatch):
+    asked = []
+
+    def sweep(cells, ledger, **options):
+        asked.append((Path(ledger).stem, [cell.key for cell in cells]))
+        for cell in cells:
+            words = {"task": f"{cell.source}->{cell.target}", "recipe_name": cell.recipe, "method": cell.method}
+            Ledger(ledger).append({"key": cell.key, **words, "seed": cell.seed, "final": {"accuracy": 0.625}})
+        return Sweep()
+
+    monkeypatch.setattr("bures.experiments.run_sweep", sweep)
+    chosen = ["--recipes", "digits", "--methods", "ckb", "--tasks", "usps:mnist", "--seeds", "0"]
+    done = run("digits", "ablation", *chosen, "--results", tmp_path, "--format", "csv")
+    assert asked == [("digits", ["usps|mnist|digits|ckb|0"]), ("ablation", [])]
+    assert done.stdout.count(",62.500,") == 2
+
+
+def test_several_grids_that_are_stopped_say_how_to_go_on(grids, tmp_path, monkeypatch):
+    paths, options = grids
+
+    def sweep(cells, ledger, **options):
+        if Path(ledger).stem == "three":
+            raise InterruptedSweep(15)
+        return Sweep()
+
+    monkeypatch.setattr("bures.experiments.run_sweep", sweep)
+    done = run(*paths, *options, "--format", "markdown", code=128 + 15)
+    assert done.stdout.startswith("## Two")
+    assert f"stopped; what is finished is kept in {tmp_path / 'results'}. Go on with: bures" in done.stderr
+
+
+def test_paired_tests_of_several_grids_are_those_of_each():
+    options = [
+        "--results",
+        Path(__file__).parents[2] / "results",
+        "--table-only",
+        "--format",
+        "csv",
+        "--methods",
+        "ckb,ckw",
+    ]
+    chosen = ["--recipes", "digits,office10-features", "--paired", "ckw"]
+    both = run("digits", "office10", "imageclef", *options, *chosen)
+    for name, recipe in (("digits", "digits"), ("office10", "office10-features")):
+        alone = run(name, *options, "--recipes", recipe, "--paired", "ckw").stderr.splitlines()
+        (line,) = (line for line in alone if line.startswith("│ ckb"))
+        assert line in both.stderr
+        assert f"{load_grid(name).title}: ckw against the others" in " ".join(both.stderr.split())
+    assert "imageclef is skipped: none of the recipes" in both.stderr
+
+
+def test_paired_tests_that_cannot_be_made_in_one_grid_are_made_in_the_others(grids):
+    paths, options = grids
+    run(*paths, "--methods", "coral,gfk", *options)
+    done = run(*paths, *options, "--table-only", "--paired", "gfk")
+    assert "Three: gfk against the others" in done.stdout
+    assert "two is not tested: reference='gfk' is not among the methods that were run" in done.stderr
+    with pytest.raises(ValueError, match=r"two: reference='nope' is not .*; three: reference='nope' is not"):
+        run(*paths, *options, "--table-only", "--paired", "nope")

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import multiprocessing
 import subprocess
 import sys
 import time
@@ -139,6 +140,7 @@ def test_a_process_that_dies_takes_only_its_own_cell_with_it(tmp_path):
     sweep = run_sweep(work, tmp_path / "ledger.jsonl", n_jobs=2)
     assert [result["key"] for result in sweep.results] == ["cell0", "cell2", "cell4"]
     assert set(sweep.failures) == {"cell1", "cell3"}
+    assert sweep.begun == 5  # what was begun twice, because a process died beside it, counts once
     assert "its process died" in sweep.logs["cell1"].read_text()
     log = sweep.logs["cell3"].read_text()
     assert "toy cell3" in log
@@ -153,8 +155,19 @@ def test_no_more_cells_are_begun_than_asked_for(tmp_path):
     work = cells(tmp_path, 4, 0.0)
     first = run_sweep(work, tmp_path / "ledger.jsonl", limit=1)
     assert [cell.key for cell in first.left] == ["cell01", "cell02", "cell03"]
+    assert first.begun == 1
     assert run_sweep(work, tmp_path / "ledger.jsonl", minutes=0).left == first.left
     assert set(marks(tmp_path)) == {"cell00"}
+
+
+def test_the_next_sweep_finds_the_processes_of_the_last_one(tmp_path):
+    run_sweep(cells(tmp_path, 2, 0.0), tmp_path / "first.jsonl", n_jobs=2, limit=1)
+    waiting = {child.pid for child in multiprocessing.active_children()}
+    (tmp_path / "second").mkdir()
+    run_sweep(cells(tmp_path / "second", 2, 0.0), tmp_path / "second.jsonl", n_jobs=2)
+    used = {int(path.stem) for path in (tmp_path / "second").glob("*.pid")}
+    assert used
+    assert used <= waiting  # each would import torch again
 
 
 @pytest.mark.parametrize("extra", [[], pytest.param([cell("entropy", 1)], marks=pytest.mark.slow, id="a training")])

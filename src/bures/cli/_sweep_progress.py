@@ -17,14 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from bures.experiments import Event, Grid
+    from bures.experiments import Event
 
 __all__ = ["sweep_progress"]
 
 
 @contextmanager
 def sweep_progress(
-    grid: Grid, cells: Sequence[Any], ledger: Path, *, quiet: bool
+    title: str, cells: Sequence[Any], ledger: Path, *, quiet: bool
 ) -> Iterator[Callable[[Event], None] | None]:
     """A live table on the standard error stream; None where that is no terminal."""
     console = Console(stderr=True)
@@ -33,7 +33,7 @@ def sweep_progress(
         return
     from bures.experiments import Ledger
 
-    board = _Board(grid.title, cells, set(Ledger(ledger).results()))
+    board = _Board(title, cells, set(Ledger(ledger).results()))
     with Live(get_renderable=board.render, console=console, transient=True, refresh_per_second=2):
         yield board.note
 

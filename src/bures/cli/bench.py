@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import shlex
-import sys
+import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from bures.cli.adapt import read_overrides
-from bures.files import check_output, write_text
+from bures.cli._bench_output import Place, again, report, show_table, show_tests, tell
+from bures.cli._bench_plan import Plan, plan_grids, read_choice, read_grids
+from bures.files import check_output
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from bures.experiments import BenchTable, Grid, Sweep
+    from bures.experiments import Sweep
 
 __all__ = ["bench"]
 
@@ -37,7 +31,10 @@ NAMES = (
 
 
 def bench(
-    grid: Annotated[str, typer.Argument(help=f"A YAML file, or one of: {NAMES}.")],
+    grids: Annotated[
+        list[str],
+        typer.Argument(metavar="GRID", help=f"YAML files, or some of: {NAMES}. Several are run one after the other."),
+    ],
     methods: Annotated[str | None, typer.Option(help="Only these, by commas.", rich_help_panel=WHAT)] = None,
     tasks: Annotated[
         str | None, typer.Option(help="Only these, by commas: amazon:dslr,dslr:amazon.", rich_help_panel=WHAT)
@@ -53,18 +50,20 @@ def bench(
             rich_help_panel=WHAT,
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=0, help="Run at most this many.", rich_help_panel=WHAT)] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="Run at most this many, of all grids.", rich_help_panel=WHAT)
+    ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="Begin none later than this.", rich_help_panel=WHAT)
+        float | None, typer.Option(min=0, help="Begin none later than this, of any grid.", rich_help_panel=WHAT)
     ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="List the commands of the runs; run nothing.", rich_help_panel=WHAT),
     ] = False,
     table_only: Annotated[
-        bool, typer.Option("--table-only", help="Show the table of what there is; run nothing.", rich_help_panel=WHAT)
+        bool, typer.Option("--table-only", help="Show the tables of what there is; run nothing.", rich_help_panel=WHAT)
     ] = False,
-    results: Annotated[Path, typer.Option(help="Folder of the ledger, GRID.jsonl.", rich_help_panel=HOW)] = Path(
+    results: Annotated[Path, typer.Option(help="Folder of the ledgers, GRID.jsonl.", rich_help_panel=HOW)] = Path(
         "results"
     ),
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Runs side by side.", rich_help_panel=HOW)] = 1,
@@ -82,7 +81,8 @@ def bench(
         str, typer.Option(help="terminal, markdown, latex, html or csv.", rich_help_panel=SHOWN)
     ] = "terminal",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the table to a file.", rich_help_panel=SHOWN)
+        Path | None,
+        typer.Option("--output", "-o", help="Write the table of one grid to a file.", rich_help_panel=SHOWN),
     ] = None,
     finished: Annotated[
         bool, typer.Option("--finished", help="Leave out rows of which nothing was run.", rich_help_panel=SHOWN)
@@ -98,31 +98,23 @@ def bench(
     ] = None,
     ranks: Annotated[
         Path | None,
-        typer.Option(help="Draw average ranks and their critical difference into this file.", rich_help_panel=SHOWN),
+        typer.Option(
+            help="Draw average ranks of one grid and their critical difference into this file.", rich_help_panel=SHOWN
+        ),
     ] = None,
     over: Annotated[
         str, typer.Option(help="What is paired and ranked: tasks, seeds or auto.", rich_help_panel=SHOWN)
     ] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=SHOWN)] = False,
 ) -> None:
-    """Run a grid of tasks, methods and seeds, and show its table beside the paper's figures.
+    """Run grids of tasks, methods and seeds, and show their tables beside the paper's figures.
 
-    What is finished is kept in the ledger and never run again: the same command goes on after a kill, and several may
-    run side by side. Runs that the ledger of another grid in the same folder holds count as finished. Runs that fail
-    are listed at the end with their logs, and tried again the next time.
+    What is finished is kept in the ledger of its grid and never run again: the same command goes on after a kill, and
+    several may run side by side. Runs that the ledger of another grid in the same folder holds count as finished. Runs
+    that fail are listed at the end with their logs, and tried again the next time.
     """
     from bures.arrays import check_choice
-    from bures.experiments import (
-        Cell,
-        Ledger,
-        accuracy_matrix,
-        bench_table,
-        changed_recipes,
-        finished_elsewhere,
-        load_grid,
-        rank_figure,
-        rank_methods,
-    )
+    from bures.experiments import rank_figure, rank_methods
     from bures.experiments._render import FORMATS
     from bures.experiments._significance import OVER
 
@@ -130,88 +122,100 @@ def bench(
     check_choice("backend", backend, ("loky", "dask"))
     check_choice("over", over, OVER)
     output, ranks = (None if file is None else check_output(file) for file in (output, ranks))
-    chosen = load_grid(grid)
-    only_methods, only_tasks, only_recipes = _split(methods), _read_tasks(tasks), _split(recipes)
-    cells = chosen.cells(
-        methods=only_methods,
-        tasks=only_tasks,
-        seeds=_read_seeds(seeds),
-        recipes=only_recipes,
-        changes=read_overrides(override or []),
-    )
-    if not cells:
-        raise ValueError(f"no cell of {chosen.name} is left: no stage has these methods, tasks, seeds and recipes")
-    kinds = {(cell.recipe, cell.method): cell for cell in cells if isinstance(cell, Cell)}
-    for cell in kinds.values():
-        cell.build()  # a change that no recipe takes is told now, not in every log
-    ledger = Ledger(results / f"{chosen.name}.jsonl")
-    shared = finished_elsewhere(cells, ledger.path)
+    several = len(grids) > 1
+    if several:
+        _check_for_several(grids, output, ranks, format)
+    chosen = read_grids(grids)
+    choice = read_choice(methods, tasks, seeds, recipes, override)
+    plans, skipped = plan_grids(chosen, choice, results)
+    for name, reason in skipped.items():
+        tell(f"{name} is skipped: {reason}")
     if dry_run:
-        done = ledger.results() | shared
-        for each in cells:
-            print(f"{'finished' if each.key in done else 'to run':9}{each.command}")
+        _list_commands(plans, headings=several)
         return
-    for recipe, (count, fields) in changed_recipes(cells, ledger.results()).items():
-        warnings.warn(
-            f"{count} finished runs of {recipe} were made when it had other values of {', '.join(fields)}; they are "
-            "not run again: choose another --results, or take them out of the ledger",
-            UserWarning,
-            stacklevel=2,
-        )
-    sweep = None
-    if not table_only:
-        sweep = _sweep(
-            chosen,
-            [each for each in cells if each.key not in shared],
-            ledger.path,
-            quiet,
-            backend,
-            scheduler,
-            {
-                "data_root": data_root,
-                "n_jobs": jobs,
-                "accelerator": accelerator,
-                "limit": limit,
-                "minutes": minutes,
-            },
-        )
-    known = (ledger.results() | shared).values()
-    table = bench_table(chosen, known, methods=only_methods, tasks=only_tasks, recipes=only_recipes)
-    _show(table.finished() if finished else table, format, output, commands)
-    failed = sweep is not None and _report(sweep)  # first: the tests may find that they cannot be made
-    if paired is not None or ranks is not None:
-        tested = chosen if only_tasks is None else replace(chosen, tasks=tuple(only_tasks))
-        matrix = accuracy_matrix(tested, known, over=over, methods=only_methods, recipes=only_recipes)
-        if paired is not None:
-            _show_tests(matrix, paired, beside=format != "terminal" and output is None)
-        if ranks is not None:
-            rank_figure(rank_methods(matrix), title=chosen.title).savefig(ranks, dpi=150)
+    _warn_of_changes(plans)
+    sweeps: dict[str, Sweep] = {}
+    known: dict[str, list[dict[str, Any]]] = {}
+    with nullcontext() if table_only else _cluster(backend, scheduler, jobs):
+        options = {"data_root": data_root, "n_jobs": jobs, "backend": backend, "accelerator": accelerator}
+        runner = _Runner(options, limit, minutes, quiet)
+        for number, plan in enumerate(plans, 1):
+            name, shared = plan.grid.name, plan.shared()
+            if not table_only:
+                title = f"{plan.grid.title} (grid {number} of {len(plans)})" if several else plan.grid.title
+                kept = results if several else plan.ledger.path
+                sweeps[name] = runner.run([cell for cell in plan.cells if cell.key not in shared], plan, title, kept)
+            known[name] = list((plan.ledger.results() | shared).values())
+            table = plan.table(known[name])
+            place = Place(name, number == 1, number == len(plans)) if several else None
+            show_table(table.finished() if finished else table, format, output, commands, place)
+    failed = report(sweeps)  # first: the tests may find that they cannot be made
+    if paired is not None:
+        _test(plans, known, paired, over, several, beside=format != "terminal" and output is None)
+    if ranks is not None:
+        (plan,) = plans
+        matrix = plan.matrix(known[plan.grid.name], over)
+        rank_figure(rank_methods(matrix), title=plan.grid.title).savefig(ranks, dpi=150)
     if failed:
         raise typer.Exit(FAILED)
 
 
-def _sweep(
-    grid: Grid,
-    cells: list[Any],
-    ledger: Path,
-    quiet: bool,
-    backend: str,
-    scheduler: str | None,
-    options: dict[str, Any],
-) -> Sweep:
-    from bures.cli._sweep_progress import sweep_progress
-    from bures.experiments import InterruptedSweep, run_sweep
+def _check_for_several(grids: Sequence[str], output: Path | None, ranks: Path | None, format: str) -> None:
+    """Refuse what holds one table; pages of HTML after one another are none."""
+    given = {"--output FILE": output is not None, "--ranks FILE": ranks is not None, "--format html": format == "html"}
+    for option in (option for option, is_given in given.items() if is_given):
+        raise ValueError(
+            f"{option} takes one grid, and {len(grids)} are named; run them without it, then for each "
+            f"grid: bures bench {shlex.quote(grids[0])} --table-only {option}"
+        )
 
-    with _cluster(backend, scheduler, options["n_jobs"]), sweep_progress(grid, cells, ledger, quiet=quiet) as notify:
-        try:
-            return run_sweep(cells, ledger, backend=backend, on_event=notify, **options)
-        except (InterruptedSweep, KeyboardInterrupt) as stop:
-            number = getattr(stop, "number", 2)
-            again = shlex.join(["bures", *sys.argv[1:]])
-            Console(stderr=True, soft_wrap=True).print(
-                f"stopped; what is finished is kept in {ledger}. Go on with: {again}", markup=False, highlight=False
+
+def _list_commands(plans: Sequence[Plan], *, headings: bool) -> None:
+    for plan in plans:
+        done = plan.ledger.results() | plan.shared()
+        if headings:
+            print(f"# {plan.grid.name}")
+        for cell in plan.cells:
+            print(f"{'finished' if cell.key in done else 'to run':9}{cell.command}")
+
+
+def _warn_of_changes(plans: Sequence[Plan]) -> None:
+    """Say which finished runs are not those of today's recipes; a ledger that cannot be read is an error here."""
+    from bures.experiments import changed_recipes
+
+    for plan in plans:
+        for recipe, (count, fields) in changed_recipes(plan.cells, plan.ledger.results()).items():
+            warnings.warn(
+                f"{count} finished runs of {recipe} were made when it had other values of {', '.join(fields)}; they "
+                "are not run again: choose another --results, or take them out of the ledger",
+                UserWarning,
+                stacklevel=3,
             )
-            raise typer.Exit(128 + number) from None
+
+
+class _Runner:
+    """Runs the cells of grids one after the other; limit and minutes are bounds for all of them."""
+
+    def __init__(self, options: dict[str, Any], limit: int | None, minutes: float | None, quiet: bool) -> None:
+        self.options, self.limit, self.quiet = options, limit, quiet
+        self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
+
+    def run(self, cells: list[Any], plan: Plan, title: str, kept: Path) -> Sweep:
+        """What came of the cells of a grid; ``kept`` is where all that was finished lies."""
+        from bures.cli._sweep_progress import sweep_progress
+        from bures.experiments import InterruptedSweep, run_sweep
+
+        minutes = None if self.deadline is None else max(0.0, self.deadline - time.monotonic()) / 60
+        ledger = plan.ledger.path
+        with sweep_progress(title, cells, ledger, quiet=self.quiet) as notify:
+            try:
+                sweep = run_sweep(cells, ledger, limit=self.limit, minutes=minutes, on_event=notify, **self.options)
+            except (InterruptedSweep, KeyboardInterrupt) as stop:
+                tell(f"stopped; what is finished is kept in {kept}. Go on with: {again()}")
+                raise typer.Exit(128 + getattr(stop, "number", 2)) from None
+        if self.limit is not None:
+            self.limit -= sweep.begun
+        return sweep
 
 
 @contextmanager
@@ -232,82 +236,24 @@ def _cluster(backend: str, scheduler: str | None, jobs: int) -> Iterator[None]:
         yield
 
 
-def _show(table: BenchTable, format: str, output: Path | None, commands: bool) -> None:
-    from bures.experiments import render_table
-    from bures.experiments._render import FOOTNOTE, rich_tables
-
-    if format != "terminal":
-        text = render_table(table, format, commands=commands).rstrip("\n") + "\n"
-        if output is None:
-            print(text, end="")
-        else:
-            write_text(output, text)
-        return
-    file = None if output is None else io.StringIO()
-    console = Console(file=file)
-    if not console.is_terminal:
-        console = Console(file=file, width=1000)  # a pipe or a file wraps nothing
-    for part in rich_tables(table, console.width):
-        console.print(part)
-    for note in (*table.notes, FOOTNOTE.replace("`", "")):
-        console.print(note, markup=False, highlight=False, soft_wrap=not console.is_terminal)
-    if output is not None and file is not None:
-        write_text(output, file.getvalue())
-
-
-def _show_tests(matrix: pd.DataFrame, reference: str, *, beside: bool) -> None:
-    """Print the tests; ``beside`` a table that programs read, on the standard error stream."""
-    from bures.experiments import paired_tests
-
-    pairs = "tasks, means over seeds" if matrix.index.nlevels == 1 else "seeds of tasks, not independent evidence"
-    title = Text(f"{reference} against the others, signed-rank test over {pairs}")
-    shown = Table(title=title, title_justify="left")
-    shown.add_column("method")
-    for name in ("pairs", "difference", "wins", "ties", "losses", "p", "p Holm"):
-        shown.add_column(name, justify="right")
-    for test in paired_tests(matrix, reference):
-        counts = [str(count) for count in (test.wins, test.ties, test.losses)]
-        cells = [str(test.n), f"{test.difference:+.2f}", *counts, f"{test.p:.2g}", f"{test.p_holm:.2g}"]
-        shown.add_row(Text(test.method), *cells)
-    Console(stderr=beside).print(shown)
-
-
-def _report(sweep: Sweep) -> bool:
-    """Say what failed and what is left; True where something failed."""
-    console = Console(stderr=True, soft_wrap=True)
-    for key, trace in sweep.failures.items():
-        last = trace.strip().splitlines()[-1]
-        console.print(f"failed: {key}\n  {last}\n  log: {sweep.logs[key]}", markup=False, highlight=False)
-    if sweep.left:
-        again = shlex.join(["bures", *sys.argv[1:]])
-        console.print(f"{len(sweep.left)} cells are left; go on with: {again}", markup=False, highlight=False)
-    return bool(sweep.failures)
-
-
-def _split(text: str | None) -> list[str] | None:
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts:
-        raise ValueError(f"{text!r} names nothing; accepted are names with commas between them")
-    return parts
-
-
-def _read_tasks(text: str | None) -> list[str] | None:
-    parts = _split(text)
-    return None if parts is None else [part.replace("->", ":").replace("→", ":") for part in parts]
-
-
-def _read_seeds(text: str | None) -> list[int] | None:
-    """Seeds as numbers: 0,2 or 0-4 or both."""
-    seeds: list[int] = []
-    for part in _split(text) or []:
-        first, sign, last = part.partition("-")
+def _test(
+    plans: Sequence[Plan],
+    known: Mapping[str, list[dict[str, Any]]],
+    reference: str,
+    over: str,
+    several: bool,
+    *,
+    beside: bool,
+) -> None:
+    """Show the tests of every grid in which they can be made; an error where that is none."""
+    refused: dict[str, str] = {}
+    for plan in plans:
+        matrix, title = plan.matrix(known[plan.grid.name], over), plan.grid.title if several else None
         try:
-            span = range(int(first), int(last if sign else first) + 1)
-        except ValueError:
-            span = range(0)
-        if not span:  # 3-1 as well: no seeds would stand for all of them
-            raise ValueError(f"--seeds {text!r}: {part!r} is no seed; accepted are 0,1 or 0-4")
-        seeds += span
-    return seeds or None
+            show_tests(matrix, reference, title, beside=beside)
+        except ValueError as error:
+            refused[plan.grid.name] = str(error)
+    if len(refused) == len(plans):
+        raise ValueError("; ".join(f"{name}: {why}" if several else why for name, why in refused.items()))
+    for name, why in refused.items():
+        tell(f"{name} is not tested: {why}")

@@ -63,12 +63,15 @@ class Sweep:
         By key, the files in which these tracebacks lie.
     left : list of cells
         Neither finished nor failed: the time was up, the limit was reached, or another sweep works on them.
+    begun : int
+        How many were begun, which is what a limit counts.
     """
 
     results: list[dict[str, Any]] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     logs: dict[str, Path] = field(default_factory=dict)
     left: list[RunnableCell] = field(default_factory=list)
+    begun: int = 0
 
 
 def run_sweep(
@@ -192,14 +195,14 @@ class _Work:
                 self.elsewhere.append(cell)
                 continue
             self.running[cell.key] = (cell, claim)
-            if self.limit is not None and waiting is self.queue:
-                self.limit -= 1
+            if waiting is self.queue:
+                self.sweep.begun += 1
             self.notify(Event("started", cell))
             yield cell
 
     def _is_time_up(self) -> bool:
         late = self.deadline is not None and time.monotonic() >= self.deadline
-        return late or (self.limit is not None and self.limit <= 0 and not self.suspects)
+        return late or (self.limit is not None and self.sweep.begun >= self.limit and not self.suspects)
 
     def settle(self, key: str, result: dict[str, Any] | None, trace: str | None, stop: int | None) -> None:
         """Write down what came of a cell."""
