@@ -36,7 +36,7 @@ from mutation_operators import Fault, faults, faulty
 from mutation_records import REASONS, SURVIVES, Records, described, drawn, explained, publish
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTED = ("spectral", "deflation", "polar", "polar_in_halves", "labels")
+TESTED = ("spectral", "deflation", "polar", "polar_in_halves", "product_norm_by_polar", "labels")
 TESTS = ["tests/metrics", *(f"tests/test_{name}.py" for name in TESTED)]
 MODULES = ["src/bures/metrics/*.py", *(f"src/bures/{name}.py" for name in ("spectral", "deflation", "polar", "labels"))]
 HANGS = 20.0  # seconds of processor time beyond the allowance after which a fault has made a loop endless: noticed

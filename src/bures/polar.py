@@ -116,22 +116,22 @@ def polar_factor(matrix: Tensor, *, above_rounding: bool = False) -> Tensor:
 
 
 def product_norm_and_gradients(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Nuclear norm of ``a @ b.T`` for float32 samples a (..., n, d) and b (..., m, d), and its gradients in both.
+    r"""Nuclear norm of ``a @ b.T`` for float32 samples a (n, d) and b (m, d), and its gradients in both.
 
     With the polar factors :math:`P_a, P_b` of samples that are much longer than wide, :math:`a = P_a (a^\top a)^{1/2}`,
     and the norm is that of the product of the two roots (d, d). Other samples are multiplied as they are: all that is
     formed is at most a few times the size of the samples.
     """
-    (n, d), m, dtype = a.shape[-2:], b.shape[-2], a.dtype
+    (n, d), m, dtype = a.shape, len(b), a.dtype
     a, b = a.double(), b.double()
     if min(n, m) >= THIN * d and max(n, m) >= THIN_FROM:
         polar_a, polar_b = polar_factor(a), polar_factor(b)
-        norm, to_a, to_b = product_norm_and_gradients(polar_a.mT @ a, polar_b.mT @ b)
+        norm, to_a, to_b = product_norm_and_gradients(polar_a.T @ a, polar_b.T @ b)
         to_a, to_b = polar_a @ to_a, polar_b @ to_b
     else:
-        product = a @ b.mT
+        product = a @ b.T
         polar = polar_factor(product, above_rounding=True)
-        norm, to_a, to_b = (polar * product).sum(dim=(-2, -1)), polar @ b, polar.mT @ a
+        norm, to_a, to_b = (polar * product).sum(), polar @ b, polar.T @ a
     return norm.to(dtype), to_a.to(dtype), to_b.to(dtype)
 
 

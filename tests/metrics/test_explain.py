@@ -568,6 +568,20 @@ def test_a_hundred_resamples_stand_behind_the_figures_unless_asked_otherwise():
     assert parts.n_permutations == parts.n_bootstrap == 100
 
 
+def test_the_seed_is_zero_unless_given():
+    x, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
+    found = [bures.explain(x, y, x + 1, y, n_permutations=5, n_bootstrap=5, **given) for given in ({}, {"seed": 0})]
+    assert (found[0].null_mean, found[0].interval) == (found[1].null_mean, found[1].interval)
+
+
+def test_what_an_approximate_method_may_be_off_is_told():
+    x, y = np.random.default_rng(0).normal(size=(120, 200)), np.arange(120) % 2
+    options = {"n_permutations": 0, "n_bootstrap": 0}
+    exact, quick = (bures.explain(x, y, x + 1, y, method=method, **options) for method in ("svd", "low-rank"))
+    assert exact.method_error == 0
+    assert 0 < abs(quick.squared_distance - exact.squared_distance) <= quick.method_error
+
+
 @pytest.mark.parametrize("seed", [-1, 1.5, "one", None, True], ids=repr)
 def test_a_seed_that_is_no_whole_number_is_refused(seed):
     y = np.arange(8) % 2
@@ -611,11 +625,17 @@ def test_features_that_do_not_vary_have_no_effective_rank():
 
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
-def test_samples_of_weight_zero_are_in_no_resample(draw_problem, kind):
+@pytest.mark.parametrize("side", ["s", "t"])
+def test_samples_of_weight_zero_are_in_no_resample(draw_problem, kind, side):
     p = draw_problem(kind, n=20, m=16, seed=7)
-    far, w = np.concatenate([p.xs, p.xs[:12] + 9]), np.repeat([1.0, 0.0], [20, 12])
-    with_them = bures.explain(far, np.concatenate([p.ys, p.ys[:12]]), p.xt, p.yt, sample_weight_s=w)
-    without = bures.explain(p.xs, p.ys, p.xt, p.yt)
+    data = {"xs": p.xs, "ys": p.ys, "xt": p.xt, "yt": p.yt}
+    x, y = data[f"x{side}"], data[f"y{side}"]
+    more = {
+        f"x{side}": np.concatenate([x, x[:12] + 9]),
+        f"y{side}": np.concatenate([y, y[:12]]),
+        f"sample_weight_{side}": np.repeat([1.0, 0.0], [len(x), 12]),
+    }
+    with_them, without = bures.explain(**{**data, **more}), bures.explain(**data)
     for name in ("squared_distance", "null_mean", "null_95", "debiased", "interval"):
         assert getattr(with_them, name) == pytest.approx(getattr(without, name), rel=1e-9), name
 

@@ -123,3 +123,18 @@ def test_vmap_over_the_function_is_one_call():
     torch.testing.assert_close(mapped, bures.ckb(xs, ys, xt, yt))
     gradients = torch.func.vmap(torch.func.grad(bures.ckb))(xs, ys, xt, yt)
     torch.testing.assert_close(gradients, torch.autograd.grad(mapped.sum(), xs)[0])
+
+
+def test_many_samples_of_one_domain_alone_are_no_pairs():
+    z, y = torch.rand(2, 6, 3), torch.arange(6) % 2
+    with pytest.raises(ValueError, match=r"xs has shape \(2, 6, 3\); accepted is \(n_samples, n_features\)"):
+        bures.ckb(z, y, z[0], y)
+    with pytest.raises(ValueError, match=r"xt has shape \(2, 6, 3\); accepted is \(n_samples, n_features\)"):
+        bures.ckb(z[0], y, z, y)
+
+
+def test_masked_labels_of_pairs_are_refused():
+    z, y = np.random.default_rng(0).normal(size=(2, 6, 3)), np.tile([0, 1], (2, 3))
+    masked = np.ma.masked_array(y, mask=np.eye(2, 6, dtype=bool))
+    with pytest.raises(ValueError, match="yt has 2 masked entries"):
+        bures.ckb(z, y, z, masked)
