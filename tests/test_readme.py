@@ -115,6 +115,6 @@ def test_the_page_of_validators_says_which_runs_took_no_part(tmp_path, monkeypat
     assert "Digits (LeNet): runs left out because they lack scores of some of these validators: 1." in study
     assert "Office10 (frozen ResNet-50 features): its runs are older" in study
     verdict = tool.verdict_table(tmp_path)
-    assert "| `snd` | 2 | +40.00 ± 0.00 | +0.00 ± 0.00 | better |" in verdict
+    assert "| `snd` | 2 | 2 | +40.00 ± 0.00 | +0.00 ± 0.00 | better |" in verdict
     assert verdict.endswith("The runs speak for `snd`, which is to become the default.")
     assert "| Digits (LeNet) | ckb | 5 | -30.0 | -0.50 |" in tool.failure_table(tmp_path)

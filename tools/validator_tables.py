@@ -76,11 +76,11 @@ def verdict_table(folder: Path = ROOT / "results") -> str:
     table = compare_validators(results)
     if table.empty:
         return f"No run has scores of a second validator yet: `{DEFAULT_VALIDATOR}` stands unchallenged, not confirmed."
-    head = ["against " + f"`{DEFAULT_VALIDATOR}`", "tasks", "gain, epochs", "gain, runs", "verdict"]
-    lines = [_line(head), "| --- | ---: | ---: | ---: | --- |"]
+    head = ["against " + f"`{DEFAULT_VALIDATOR}`", "tasks", "targets", "gain, epochs", "gain, runs", "verdict"]
+    lines = [_line(head), "| --- | ---: | ---: | ---: | ---: | --- |"]
     for name, row in table.iterrows():
         gains = [_interval(row[choice], row[f"{choice}_margin"]) for choice in ("epochs", "runs")]
-        lines.append(_line([f"`{name}`", str(row["tasks"]), *gains, str(row["verdict"])]))
+        lines.append(_line([f"`{name}`", str(row["tasks"]), str(row["targets"]), *gains, str(row["verdict"])]))
     preferred = preferred_validator(results)
     stands = preferred == DEFAULT_VALIDATOR
     end = "The default stands." if stands else f"The runs speak for `{preferred}`, which is to become the default."
@@ -147,7 +147,7 @@ def _number(value: float, form: str) -> str:
 def _interval(value: float, margin: float) -> str:
     if math.isnan(value):
         return ""
-    return f"{value:+.2f}" + (" (one task)" if math.isinf(margin) else f" ± {margin:.2f}")
+    return f"{value:+.2f}" + (" (one target)" if math.isinf(margin) else f" ± {margin:.2f}")
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -39,6 +39,23 @@ def test_noise_keeps_what_there_is():
     assert preferred_validator([run("a", 0.1) for _ in range(20)], current="im") == "im"
 
 
+def test_tasks_into_one_domain_are_one_piece_of_evidence():
+    gains = [0.10, 0.13, 0.07]
+    alone = [run(f"s->{target}", gain) for target, gain in zip("xyz", gains, strict=True)]
+    again = [
+        run(f"{file}#s->{file}#{target}", gain) for file in "ab" for target, gain in zip("xyz", gains, strict=True)
+    ]
+    photographs = [run(f"set/s->set/{target}", gain) for target, gain in zip("xyz", gains, strict=True)]
+    table, more = (compare_validators(runs, current="im") for runs in (alone, [*alone, *again, *photographs]))
+    for column in ("epochs", "epochs_margin"):
+        assert more.loc["snd", column] == pytest.approx(table.loc["snd", column])
+    assert (more.loc["snd", "tasks"], more.loc["snd", "targets"]) == (12, 3)
+    # Deviations within a domain that cancel each other are no doubt about the mean.
+    mixed = [run(f"{source}->{target}", gain) for target in "xy" for source, gain in (("s", 0.1), ("t", 0.2))]
+    assert compare_validators(mixed, current="im").loc["snd", "epochs_margin"] == pytest.approx(0, abs=1e-9)
+    assert preferred_validator([run(f"{source}->x", 0.1) for source in "abc"], current="im") == "im"
+
+
 def test_runs_are_weighed_within_their_task():
     # im loses 10 points in a, twice, and nothing in b: 5 points on average, though most runs are of a.
     table = compare_validators([run("a", 0.1), run("a", 0.1), run("b", 0.0)], current="im")

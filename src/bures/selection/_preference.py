@@ -1,12 +1,12 @@
-"""Whether another validator should be the default: regrets beside it, task by task, with the noise between tasks."""
+"""Whether another validator should be the default: regrets beside it, task by task, with the noise between targets."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from scipy import stats
 
@@ -39,14 +39,17 @@ def compare_validators(results: Iterable[Mapping[str, Any]], *, current: str = D
         - ``epochs``, ``epochs_margin``: how much smaller its regret is in the choice of the epoch of a run, mean over
           tasks of the mean over runs, and half the width of a confidence interval.
         - ``runs``, ``runs_margin``: the same for the choice among the runs of a task.
-        - ``tasks``: tasks with runs that both have scored.
+        - ``tasks``, ``targets``: tasks with runs that both have scored, and how many target domains they have.
         - ``verdict``: "better" where one difference is larger than its margin and none is below the negative of its
           own, "worse" where it is the other way round, "split" where both happen, else "tie".
 
     Notes
     -----
-    Margins are quantiles of Student's t distribution over tasks, at 0.05 divided by the number of comparisons: runs of
-    one task share their data and are no independent evidence. Less than two tasks decide nothing.
+    Margins are quantiles of Student's t distribution over target domains, at 0.05 divided by the number of comparisons,
+    with a standard error that is robust against dependence within a target. Tasks into one domain choose by scores of
+    the same samples: neither they nor the runs of one task are independent evidence. Less than two targets decide
+    nothing. A domain has the last part of its name: features of several networks (``a.npz#dslr``, ``b.npz#dslr``) are
+    of one domain.
 
     Examples
     --------
@@ -71,9 +74,10 @@ def compare_validators(results: Iterable[Mapping[str, Any]], *, current: str = D
         by_epochs, by_runs = _epoch_differences(epochs, name, current), _run_differences(ends, name, current)
         sides = [_interval(values, len(others)) for values in (by_epochs, by_runs)]
         (epoch, epoch_margin), (run, run_margin) = sides
-        tasks = len(by_epochs.index.union(by_runs.index))
-        rows[name] = (epoch, epoch_margin, run, run_margin, tasks, _verdict(sides))
-    columns = ["epochs", "epochs_margin", "runs", "runs_margin", "tasks", "verdict"]
+        tasks = by_epochs.index.union(by_runs.index)
+        targets = len({_target(task) for task in tasks})
+        rows[name] = (epoch, epoch_margin, run, run_margin, len(tasks), targets, _verdict(sides))
+    columns = ["epochs", "epochs_margin", "runs", "runs_margin", "tasks", "targets", "verdict"]
     return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("validator")
 
 
@@ -139,15 +143,23 @@ def _by_group(rows: pd.DataFrame, keys: list[str], value: Callable[[pd.DataFrame
     return pd.Series(list(found.values()), index=pd.MultiIndex.from_tuples(list(found), names=keys))
 
 
+def _target(task: str) -> str:
+    """The domain that a task leads to, whatever file it was read from; a task that names none stands for itself."""
+    return re.split("[#/]", task.rpartition("->")[2])[-1]
+
+
 def _interval(differences: pd.Series[float], comparisons: int) -> tuple[float, float]:
-    """Mean over tasks, and half the width of its confidence interval; infinite for a single task."""
-    n = len(differences)
-    if n == 0:
+    """Mean over tasks, and half the width of its confidence interval; infinite for a single target."""
+    if differences.empty:
         return math.nan, math.nan
-    if n == 1:
-        return float(differences.iloc[0]), math.inf
-    quantile = stats.t.ppf(1 - LEVEL / (2 * comparisons), n - 1)
-    return float(differences.mean()), float(quantile * np.std(differences, ddof=1) / math.sqrt(n))
+    mean = float(differences.mean())
+    by_target = (differences - mean).groupby([_target(task) for task in differences.index]).sum()
+    k = len(by_target)
+    if k == 1:
+        return mean, math.inf
+    # Deviations within a target are summed before they are squared: they may all go one way.
+    error = math.sqrt(k / (k - 1) * float((by_target**2).sum())) / len(differences)
+    return mean, float(stats.t.ppf(1 - LEVEL / (2 * comparisons), k - 1)) * error
 
 
 def _verdict(sides: Iterable[tuple[float, float]]) -> str:
