@@ -4,7 +4,8 @@ A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<
 ``<!-- . -->``, never at the beginning of a line, where Markdown would take it for a block of HTML. Questions are
 
     paper TABLE ROW TASK                    a figure of the paper
-    ours GRID RECIPE METHOD TASK            mean and deviation of our runs; TASK may be "mean"
+    ours GRID RECIPE METHOD TASK            mean and deviation of our runs; METHOD as in the table, with changes of the
+                                            recipe, and TASK may be "mean"
     seed GRID RECIPE METHOD TASK NUMBER     the run with this number in the order of accuracy, from 0; -1 is the best
     trial KEY                               a trial, in results/trials.jsonl
     trials RECIPE METHOD TASK               mean of trials over their seeds
@@ -220,7 +221,8 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
     for recipe in ("office-home-head-start-v1", "office-home-head-start"):
         found[f"trials {recipe}"] = partial(option_trials_table, "office-home-images", recipe)
     found["imageclef"] = partial(grid_table, "imageclef", methods=printed, recipes=("imageclef",))
-    found["digits-short"] = partial(grid_table, "digits", methods=(*CONTROLS, *FAMILY), notes=False)
+    own = ("digits", "digits-plain", "digits-best")
+    found["digits-short"] = partial(grid_table, "digits", methods=(*CONTROLS, *FAMILY), recipes=own, notes=False)
     return found
 
 
@@ -233,7 +235,7 @@ def paper(name: str, row: str, task: str) -> str:
 
 def ours(grid: str, recipe: str, method: str, task: str) -> str:
     """A figure of ours."""
-    rows = [row for row in table(grid).rows if (row.recipe, row.method, row.variant) == (recipe, method, "")]
+    rows = [row for row in table(grid).rows if (row.recipe, row.label) == (recipe, method)]
     if not rows:
         raise KeyError(f"{grid} has no row {recipe} {method}")
     return (rows[0].mean if task == "mean" else rows[0].entries[task]).text()
