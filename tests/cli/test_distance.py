@@ -117,3 +117,12 @@ def test_images_are_refused_with_a_reason():
 def test_version_and_help():
     assert CliRunner().invoke(app, ["--version"]).stdout.strip() == bures.__version__
     assert "distance" in CliRunner().invoke(app, ["--help"]).stdout
+
+
+def test_a_narrow_terminal_fills_the_lines_of_a_paragraph(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    told = CliRunner().invoke(app, ["bench", "--help"]).stdout
+    after = told.partition("What is finished is kept")[2].partition("\u256d")[0]
+    full = [line.strip() for line in after.splitlines() if line.strip()][1:-1]  # the last line ends the paragraph
+    assert len(full) >= 2
+    assert all(len(line) > 40 for line in full), full

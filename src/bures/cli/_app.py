@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 from typing import Annotated
@@ -52,6 +53,11 @@ app.command()(methods)
 app.command()(bench)
 app.command()(figure)
 app.add_typer(features, name="features")
+
+for _command in (*app.registered_commands, *features.registered_commands):
+    # A terminal of any width fills the lines of a paragraph; those of a docstring would be broken twice.
+    _paragraphs = inspect.cleandoc(getattr(_command.callback, "__doc__", None) or "").split("\n\n")
+    _command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in _paragraphs)
 
 
 def _show_version(wanted: bool) -> None:
