@@ -205,7 +205,8 @@ class AdaptationModule(L.LightningModule):
     def _with_consistency(self, objective: Objective, batch: Batch, logits: Tensor) -> Objective:
         """The objective with the cross-entropy between the predictions of two views of the target."""
         first = batch.p_t.detach()
-        certain = first.amax(dim=1) >= self.recipe.consistency_threshold
+        # Not "at least as large": predictions that are not finite must not pass for uncertain ones.
+        certain = ~(first.amax(dim=1) < self.recipe.consistency_threshold)
         each = F.cross_entropy(self._gather(at_least_float32(logits)), first, reduction="none")
         # A mean over all images, certain or not: few certain ones do not get the weight of many.
         value = torch.where(certain, each, 0.0).mean()
