@@ -303,19 +303,23 @@ class _PolarFactor(torch.autograd.Function):
         return second, None, None, None
 
 
-class _ProductNuclearNorm(torch.autograd.Function):
-    generate_vmap_rule = True
+class _ValueAndParts(torch.autograd.Function):
+    """A function of two matrices whose forward gives its value, and after it what the backward takes."""
 
-    @staticmethod
-    def forward(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-        (q_a, r_a), (q_b, r_b) = torch.linalg.qr(a), torch.linalg.qr(b)
-        u, s, vh = _thin_svd(r_a @ r_b.mT)
-        return s.sum(dim=-1), q_a, r_a, q_b, r_b, u * _not_structural_zero(s) @ vh
+    generate_vmap_rule = True
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
         ctx.save_for_backward(*inputs, *output[1:])
+
+
+class _ProductNuclearNorm(_ValueAndParts):
+    @staticmethod
+    def forward(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        (q_a, r_a), (q_b, r_b) = torch.linalg.qr(a), torch.linalg.qr(b)
+        u, s, vh = _thin_svd(r_a @ r_b.mT)
+        return s.sum(dim=-1), q_a, r_a, q_b, r_b, u * _not_structural_zero(s) @ vh
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
@@ -327,17 +331,10 @@ class _ProductNuclearNorm(torch.autograd.Function):
         return grad * to_a, grad * to_b
 
 
-class _ProductByPolar(torch.autograd.Function):
-    generate_vmap_rule = True
-
+class _ProductByPolar(_ValueAndParts):
     @staticmethod
     def forward(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
         return product_norm_and_gradients(a, b)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs, *output[1:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
@@ -354,20 +351,13 @@ def _differentiable_gradients(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return polar @ b, polar.mT @ a
 
 
-class _CovarianceFidelity(torch.autograd.Function):
-    generate_vmap_rule = True
-
+class _CovarianceFidelity(_ValueAndParts):
     @staticmethod
     def forward(cov_s: Tensor, cov_t: Tensor) -> tuple[Tensor, ...]:
         (values_s, vectors_s), (values_t, vectors_t) = psd_eigh(cov_s), psd_eigh(cov_t)
         factor_s, factor_t = vectors_s * values_s.sqrt(), vectors_t * values_t.sqrt()
         u, s, vh = _thin_svd(factor_t.mT @ factor_s)
         return s.sum(dim=-1), values_s, vectors_s, values_t, vectors_t, u, s, vh
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs, *output[1:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:

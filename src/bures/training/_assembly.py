@@ -84,9 +84,9 @@ def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[
         for field, side in (("image_size", spec.image_size), ("training_size", recipe.training_size)):
             if side not in (None, inputs.preprocessing.input_size):
                 _check_side(network, spec.name, field, side)
-    views = (AUGMENTATIONS[recipe.augment], AUGMENTATIONS[recipe.second_view or recipe.augment])
-    training = replace(inputs, augmentation=views[0], second_view=views[1], training_size=recipe.training_size)
-    return spec, network, training
+    second = None if recipe.second_view is None else AUGMENTATIONS[recipe.second_view]
+    first, size = AUGMENTATIONS[recipe.augment], recipe.training_size
+    return spec, network, replace(inputs, augmentation=first, training_size=size, second_view=second)
 
 
 def fit_samples(samples: Samples, spec: NetworkSpec) -> Samples:

@@ -30,7 +30,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "schedule": ("constant", "inverse", "cosine"),
     "second_view": tuple(AUGMENTATIONS),
 }
-OPTIONAL = ("second_view",)  # fields with such a choice that may be left out
 EPOCHS = ("shorter", "longer")
 ALL = "all"
 PARTICULAR = ("options", "epoch", "validators")  # fields that are read in their own way
@@ -208,8 +207,9 @@ class Recipe:
         for name, kind in _KINDS.items():
             object.__setattr__(self, name, read_field(name, getattr(self, name), kind))
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices and not (name in OPTIONAL and getattr(self, name) is None):
-                raise ValueError(f"{name}={getattr(self, name)!r} is unknown; accepted are {', '.join(choices)}")
+            value = getattr(self, name)
+            if value is not None and value not in choices:  # where None is no choice, it was refused above
+                raise ValueError(f"{name}={value!r} is unknown; accepted are {', '.join(choices)}")
         if self.epoch not in EPOCHS:
             object.__setattr__(self, "epoch", read_epoch(self.epoch))
         object.__setattr__(self, "options", read_options(self.options))
