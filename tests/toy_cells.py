@@ -27,10 +27,12 @@ class ToyCell:
     def command(self):
         return f"toy {self.name}"
 
-    def run(self, data_root, accelerator):
+    def run(self, data_root, accelerator, unfinished):
         with open(Path(self.folder, f"{self.name}.mark"), "a") as stream:
             stream.write("x")
         Path(self.folder, f"{os.getpid()}.pid").touch()
+        for _ in range({"ask": 1, "insist": 2}.get(self.fate, 0)):
+            os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(self.seconds)
         if self.fate == "die":
             os.kill(os.getpid(), signal.SIGKILL)

@@ -465,7 +465,8 @@ def test_several_grids_that_are_stopped_say_how_to_go_on(grids, tmp_path, monkey
     monkeypatch.setattr("bures.experiments.run_sweep", sweep)
     done = run(*paths, *options, "--format", "markdown", code=128 + 15)
     assert done.stdout.startswith("## Two")
-    assert f"stopped; what is finished is kept in {tmp_path / 'results'}. Go on with: bures" in done.stderr
+    assert f"stopped; what is finished is kept in {tmp_path / 'results'}, and" in done.stderr
+    assert "Go on with: bures" in done.stderr
 
 
 def test_paired_tests_of_several_grids_are_those_of_each():

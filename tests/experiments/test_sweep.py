@@ -1,19 +1,25 @@
 """Sweeps: every cell once, a kill costs nothing, a failure costs itself; and the tables made from them."""
 
+import atexit
 import gc
 import json
 import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 import time
 import weakref
+from functools import partial
 from pathlib import Path
 
 import pytest
 from toy_cells import ToyCell, cells, marks, survivors
 
-from bures.experiments import Cell, Ledger, accuracy_table, read_results, run_sweep, to_markdown
-from bures.training import AdaptationModule
+from bures.experiments import Cell, InterruptedSweep, Ledger, accuracy_table, read_results, run_sweep, to_markdown
+from bures.experiments._sweep import _freeze
+from bures.training import AdaptationModule, adapt
+from bures.training._run_folder import RunFolder
 
 # Networks that made two steps predict few classes.
 pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed")
@@ -48,6 +54,16 @@ def test_a_failing_cell_leaves_the_others_alone(tmp_path):
     assert "batch_size=10000 is larger than" in message
 
 
+def test_what_a_process_keeps_out_of_collections_is_collected_at_its_end(monkeypatch):
+    at_exit = []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    _freeze.__wrapped__()
+    assert gc.get_freeze_count() > 0
+    for function in at_exit:
+        function()
+    assert gc.get_freeze_count() == 0
+
+
 def test_weights_of_finished_cells_do_not_pile_up(tmp_path, monkeypatch):
     optimisers, original = [], AdaptationModule.configure_optimizers
 
@@ -78,10 +94,136 @@ def test_a_result_says_how_it_came_about(tmp_path):
     assert str(tmp_path) not in json.dumps(result)
 
 
-def start(folder, *arguments):
+LONG = {"epochs": 2, "epoch": 3}
+
+
+def cut_off(cells, ledger, monkeypatch, number=4):
+    """Begin a sweep whose trainings end in a step, with a checkpoint of the step before."""
+    step = AdaptationModule.training_step
+
+    def stopping(module, batch, index):
+        if batch.number == number:
+            raise RuntimeError("cut off")
+        return step(module, batch, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AdaptationModule, "training_step", stopping)
+        patch.setattr("bures.experiments._cell.adapt", partial(adapt, checkpoint_every=0.0))
+        sweep = run_sweep(cells, ledger)
+    assert len(sweep.failures) == len(cells)
+
+
+def counted_steps(monkeypatch):
+    """Numbers of the steps that are made from now on."""
+    made, step = [], AdaptationModule.training_step
+    monkeypatch.setattr(
+        AdaptationModule, "training_step", lambda module, batch, i: made.append(batch.number) or step(module, batch, i)
+    )
+    return made
+
+
+def without_clock(result):
+    epochs = {name: column for name, column in result["epochs"].items() if name != "seconds"}
+    return epochs, {**result["final"], "seconds": 0}
+
+
+def test_a_training_that_was_cut_off_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    ledger, wanted = tmp_path / "ledger.jsonl", [cell("ckb", 5, **LONG)]
+    (whole,) = run_sweep(wanted, tmp_path / "whole.jsonl").results
+    cut_off(wanted, ledger, monkeypatch)
+    assert Ledger(ledger).unfinished(wanted[0].key).is_dir()
+    made = counted_steps(monkeypatch)
+    (result,) = run_sweep(wanted, ledger).results
+    assert made == [4, 5]
+    assert result["resumed"] == [4]
+    assert "resumed" not in whole
+    assert without_clock(result) == without_clock(whole)
+    assert not list(tmp_path.glob(".*"))  # neither claims nor states are left
+
+
+@pytest.mark.parametrize("cause", ["recipe", "manifest", "checkpoint", "versions"])
+def test_a_state_that_does_not_fit_is_not_gone_on_from(cause, tmp_path, monkeypatch):
+    ledger, recipe = tmp_path / "ledger.jsonl", tmp_path / "own.yaml"
+    text = "{method: ckb, network: lenet, image_size: 8, epochs: 2, epoch: 3, batch_size: 16, hidden: 16, features: 8"
+    recipe.write_text(text + "}")
+    wanted = Cell("optdigits", "optdigits", str(recipe), "ckb", 0)
+    cut_off([wanted], ledger, monkeypatch)
+    state = RunFolder(Ledger(ledger).unfinished(wanted.key))
+    if cause == "recipe":
+        recipe.write_text(text + ", lr: 1.0e-5}")
+    elif cause == "versions":
+        monkeypatch.setattr("bures.experiments._cell.versions", lambda: {"bures": "another"})
+    else:
+        getattr(state, cause).write_bytes(b"{")
+    made = counted_steps(monkeypatch)
+    (result,) = run_sweep([wanted], ledger).results
+    assert made == list(range(6))
+    assert "resumed" not in result
+    assert result["recipe"]["lr"] == (1e-5 if cause == "recipe" else 1e-3)
+
+
+def test_a_cell_on_a_machine_without_the_disk_of_the_ledger_leaves_nothing_there(tmp_path):
+    elsewhere = Ledger(tmp_path / "not" / "here" / "ledger.jsonl").unfinished("key")
+    assert cell().run(unfinished=elsewhere)["seed"] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_ends_a_sweep_when_what_runs_is_over(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    ledger, wanted = tmp_path / "ledger.jsonl", [ToyCell("a", str(tmp_path), fate="ask"), *cells(tmp_path, 1, 0.0)]
+    with pytest.raises(InterruptedSweep, match="SIGTERM") as stop:
+        run_sweep(wanted, ledger)
+    assert stop.value.number == signal.SIGTERM
+    assert [result["key"] for result in read_results(ledger)] == ["a"]
+    assert marks(tmp_path) == {"a": 1}
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert len(run_sweep(wanted, ledger).results) == 2
+
+
+@pytest.mark.parametrize(("fate", "patience"), [("insist", 60.0), ("ask", 0.1)])
+def test_a_second_signal_or_the_end_of_patience_ends_it_at_once(fate, patience, tmp_path, monkeypatch):
+    monkeypatch.setattr("bures.experiments._sweep.PATIENCE", patience)
+    began, ledger = time.monotonic(), tmp_path / "ledger.jsonl"
+    with pytest.raises(InterruptedSweep):
+        run_sweep([ToyCell("a", str(tmp_path), 30.0, fate), *cells(tmp_path, 1, 0.0)], ledger)
+    assert time.monotonic() - began < 20
+    assert marks(tmp_path) == {"a": 1}
+    assert [path.name for path in tmp_path.iterdir() if path.name not in ("a.mark", f"{os.getpid()}.pid")] == []
+
+
+def test_a_training_saves_its_state_when_a_signal_ends_the_sweep(tmp_path, monkeypatch):
+    ledger, wanted = tmp_path / "ledger.jsonl", [cell("ckb", seed, **LONG) for seed in (0, 1)]
+    step = AdaptationModule.training_step
+
+    def asking(module, batch, index):
+        if batch.number == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(module, batch, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AdaptationModule, "training_step", asking)
+        with pytest.raises(InterruptedSweep):
+            run_sweep(wanted, ledger)
+    made = counted_steps(monkeypatch)
+    sweep = run_sweep(wanted, ledger)
+    assert made == [4, 5, *range(6)]
+    assert [result.get("resumed") for result in sweep.results] == [[4], None]
+
+
+def test_a_signal_to_all_processes_of_a_sweep_is_no_failure_of_its_cells(tmp_path):
+    process = start(tmp_path, 4, 20.0, 2, start_new_session=True, stderr=subprocess.PIPE)
+    wait_for(lambda: len(marks(tmp_path)) == 2)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert "InterruptedSweep: stopped by SIGTERM" in process.communicate(timeout=60)[1]
+    wait_for(lambda: not survivors(tmp_path))
+    assert not [path for path in tmp_path.iterdir() if path.suffix not in (".mark", ".pid")]
+    assert marks(tmp_path) == {"cell00": 1, "cell01": 1}
+
+
+def start(folder, *arguments, **options):
     script = Path(__file__).parents[1] / "toy_cells.py"
     command = [sys.executable, str(script), str(folder), str(folder / "ledger.jsonl"), *map(str, arguments)]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, **{"stderr": subprocess.DEVNULL, "text": True, **options})
 
 
 def wait_for(condition):

@@ -211,7 +211,8 @@ class _Runner:
             try:
                 sweep = run_sweep(cells, ledger, limit=self.limit, minutes=minutes, on_event=notify, **self.options)
             except (InterruptedSweep, KeyboardInterrupt) as stop:
-                tell(f"stopped; what is finished is kept in {kept}. Go on with: {again()}")
+                state = "long trainings keep their state"
+                tell(f"stopped; what is finished is kept in {kept}, and {state}. Go on with: {again()}")
                 raise typer.Exit(128 + getattr(stop, "number", 2)) from None
         if self.limit is not None:
             self.limit -= sweep.begun

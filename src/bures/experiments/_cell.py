@@ -7,10 +7,10 @@ import shlex
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,8 +19,10 @@ import torch
 from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
 from bures.experiments._ledger import SCHEMA
-from bures.training import Recipe, adapt, load_recipe
+from bures.provenance import versions
+from bures.training import CheckpointError, Recipe, Run, adapt, load_recipe
 from bures.training._head_training import HEAD_FIELDS
+from bures.training._run_folder import RunFolder
 
 __all__ = ["Cell", "RunnableCell", "load_cached", "noted_warnings", "rounded"]
 
@@ -45,8 +47,8 @@ class RunnableCell(Protocol):
     def method(self) -> str:
         """Name of the method."""
 
-    def run(self, data_root: str | Path | None, accelerator: str) -> dict[str, Any]:
-        """Do the work and say what came of it, with the key under ``key``."""
+    def run(self, data_root: str | Path | None, accelerator: str, unfinished: Path | None) -> dict[str, Any]:
+        """Do the work and say what came of it, with the key under ``key``; a folder keeps its state until then."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,9 @@ class Cell:
         """The recipe with method, seed and changes."""
         return load_recipe(self.recipe).override({"method": self.method, "seed": self.seed, **self.changes})
 
-    def run(self, data_root: str | Path | None = None, accelerator: str = "auto") -> dict[str, Any]:
+    def run(
+        self, data_root: str | Path | None = None, accelerator: str = "auto", unfinished: Path | None = None
+    ) -> dict[str, Any]:
         """Train, and give what a ledger keeps of the run.
 
         Parameters
@@ -114,6 +118,9 @@ class Cell:
             Folder of the data sets.
         accelerator : str, optional
             Of Lightning's trainer.
+        unfinished : path, optional
+            Folder for the state of the training, from which it goes on where it was cut off; who calls removes it when
+            the result is safe. None begins anew.
         """
         torch.set_num_threads(1)  # processes side by side would compete for the cores
         recipe = self.build().locate_weights(data_root)
@@ -121,13 +128,10 @@ class Cell:
         root = None if data_root is None else str(data_root)
         source, target = load_cached(self.source, root, True, size), load_cached(self.target, root, True, size)
         evaluation = load_cached(self.target, root, False, size) if has_test_part(self.target) else None
-        folder = Path(tempfile.mkdtemp(prefix="bures-"))
-        try:
-            options: dict[str, Any] = {"evaluation": evaluation, "accelerator": accelerator}
-            with noted_warnings() as notes:  # the folder goes away: its manifest is all that is read
-                manifest = adapt(source, target, recipe, folder / "run", keep_files=False, **options).manifest
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        options: dict[str, Any] = {"evaluation": evaluation, "accelerator": accelerator, "keep_files": False}
+        with noted_warnings() as notes, _state_folder(unfinished) as folder:
+            train = partial(adapt, source, target, recipe, folder, **options)
+            manifest = _go_on_or_begin(folder, train).manifest
         shown = manifest["recipe"]
         if shown["weights"] is not None:
             shown["weights"] = Path(shown["weights"]).name  # folders differ between machines
@@ -149,9 +153,37 @@ class Cell:
             "data": {side: {name: manifest["data"][side][name] for name in described} for side in sides},
             "recipe": rounded(shown),
             **{name: rounded(manifest[name]) for name in HEAD_FIELDS if name in manifest},
+            **{name: manifest[name] for name in ("resumed",) if name in manifest},
             "versions": manifest["versions"],
             "hardware": manifest["hardware"],
         }
+
+
+@contextmanager
+def _state_folder(unfinished: Path | None) -> Iterator[Path]:
+    """The folder asked for; a passing one where none is, or on a machine that does not share the ledger's disk."""
+    if unfinished is not None and unfinished.parent.parent.is_dir():
+        yield unfinished
+        return
+    with tempfile.TemporaryDirectory(prefix="bures-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder) / "run"
+
+
+def _go_on_or_begin(folder: Path, train: Callable[..., Run]) -> Run:
+    """Resume the training whose state lies in the folder, where it is a part of this one; else begin it there."""
+    if _has_state(folder):
+        with suppress(CheckpointError):  # damaged, of other data, or of a recipe that has changed since
+            return train(resume=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    return train()
+
+
+def _has_state(folder: Path) -> bool:
+    """Whether a training by the same versions of all packages was begun in the folder."""
+    try:
+        return RunFolder(folder).read_manifest().get("versions") == versions()
+    except (OSError, ValueError):  # not there, or damaged
+        return False
 
 
 def _columns(epochs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,8 +30,9 @@ class Ledger:
     """Finished cells by their keys, in a file that only ever grows by whole lines.
 
     A line is written at once, under a lock, and reaches the disk before the next cell counts as finished; what a kill
-    has cut off is removed by the next writer. Beside ``name.jsonl`` lie ``name.logs`` with what went wrong, and while
-    a sweep runs ``.name.claims``, which tells other sweeps on the same ledger what not to begin.
+    has cut off is removed by the next writer. Beside ``name.jsonl`` lie ``name.logs`` with what went wrong,
+    ``.name.unfinished`` with the state of long runs that were cut off, and while a sweep runs ``.name.claims``, which
+    tells other sweeps on the same ledger what not to begin.
 
     Parameters
     ----------
@@ -148,6 +150,17 @@ class Ledger:
         for path in self._claims.glob("*") if self._claims.is_dir() else ():
             if (claim := Claim.take(path)) is not None:
                 claim.release()
+
+    def unfinished(self, key: str) -> Path:
+        """Folder in which a cell keeps its state until it is finished."""
+        return self.path.with_name(f".{self.path.stem}.unfinished") / _digest(key)
+
+    def forget_unfinished(self, key: str) -> None:
+        """Remove what a cell has kept of its state, now that it is finished."""
+        folder = self.unfinished(key)
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # others are in it, or it was never there
+            folder.parent.rmdir()
 
     def log_path(self, key: str) -> Path:
         """Where the log of a cell that failed lies."""

@@ -107,7 +107,9 @@ class ShallowCell:
         words = ["bures", "bench", self.grid, "--methods", self.method, "--tasks", self.task_name]
         return shlex.join([*words, "--seeds", str(self.seed), "--results", "results-local"])
 
-    def run(self, data_root: str | Path | None = None, accelerator: str = "cpu") -> dict[str, Any]:
+    def run(
+        self, data_root: str | Path | None = None, accelerator: str = "cpu", unfinished: Path | None = None
+    ) -> dict[str, Any]:
         """Fit on source and unlabelled target, and give what a ledger keeps of it.
 
         Parameters
@@ -116,6 +118,8 @@ class ShallowCell:
             Folder of the data sets.
         accelerator : str, optional
             Ignored: shallow methods run on the CPU.
+        unfinished : path, optional
+            Ignored: they keep no state.
         """
         torch.set_num_threads(1)  # as for networks
         root = None if data_root is None else str(data_root)

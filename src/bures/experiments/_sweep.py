@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -9,10 +10,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import joblib
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Event", "InterruptedSweep", "Sweep", "run_sweep"]
 
+PATIENCE = 10.0  # seconds in which the cells that run may save their state
+
 
 class InterruptedSweep(Exception):  # noqa: N818 - not an error
-    """A signal asked for an end; what is finished is in the ledger.
+    """A signal asked for an end; what is finished is in the ledger, and the state of long trainings beside it.
 
     Attributes
     ----------
@@ -88,8 +92,9 @@ def run_sweep(
 ) -> Sweep:
     """Run the cells that the ledger does not hold yet, in their order, several at a time.
 
-    A cell that the ledger holds is never run again, and a sweep that was killed goes on where it stopped. Several
-    sweeps may share a ledger: each begins only what the others have not begun.
+    A cell that the ledger holds is never run again, and a sweep that was killed goes on where it stopped: trainings of
+    more than a minute from their last checkpoint, which lies beside the ledger until they are finished. Several sweeps
+    may share a ledger: each begins only what the others have not begun.
 
     Parameters
     ----------
@@ -118,6 +123,11 @@ def run_sweep(
     Sweep
         Results of the cells asked for, in their order, failures with their logs, and what is left.
 
+    Raises
+    ------
+    InterruptedSweep
+        SIGTERM or SIGINT asked for an end. Trainings have saved their state.
+
     Examples
     --------
     >>> import tempfile
@@ -131,11 +141,20 @@ def run_sweep(
     (1, 1, [0, 1])
     """
     work = _Work(list(cells), Ledger(ledger), limit, minutes, on_event or (lambda event: None))
+    with _listening(work):
+        _run(work, data_root, n_jobs, backend, accelerator)
+    return work.conclude()
+
+
+def _run(work: _Work, data_root: str | Path | None, n_jobs: int, backend: str | None, accelerator: str) -> None:
     while work.has_more():
         try:
             # Suspects run one at a time, yet not in this process: two jobs, of which only one is ever handed out.
             jobs, ahead = (2, "1") if work.suspects else (n_jobs, "n_jobs")
-            tasks = (joblib.delayed(_attempt)(cell, data_root, accelerator, os.getpid()) for cell in work.begin())
+            tasks = (
+                joblib.delayed(_attempt)(cell, data_root, accelerator, work.ledger.unfinished(cell.key), os.getpid())
+                for cell in work.begin()
+            )
             with nullcontext() if backend is None else joblib.parallel_config(backend=backend):
                 parallel = joblib.Parallel(jobs, batch_size=1, pre_dispatch=ahead, return_as="generator_unordered")
                 for outcome in parallel(tasks):
@@ -144,7 +163,36 @@ def run_sweep(
             work.survive(error)
         finally:
             work.give_back()
-    return work.conclude()
+
+
+@contextmanager
+def _listening(work: _Work) -> Iterator[None]:
+    """While a sweep runs, let a signal end it when the cells that run have saved their state, or at once by a second.
+
+    A terminal and most schedulers send a signal to all processes of a sweep. Where only this one has heard it, the
+    others do not end by themselves: some seconds later it is taken for the second.
+    """
+    if threading.current_thread() is not threading.main_thread():  # which alone may listen
+        yield
+        return
+    patience: list[threading.Timer] = []
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        if work.stopped_by is not None:
+            raise InterruptedSweep(number)
+        work.stop(number)
+        patience.append(threading.Timer(PATIENCE, os.kill, (os.getpid(), number)))
+        patience[0].daemon = True
+        patience[0].start()
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for timer in patience:
+            timer.cancel()
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 class _Work:
@@ -170,6 +218,7 @@ class _Work:
         self.limit = limit
         self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self.error: Exception | None = None
+        self.stopped_by: int | None = None
         self.ended = False
 
     def has_more(self) -> bool:
@@ -182,7 +231,7 @@ class _Work:
         """The cells to be run, each claimed when a process is free for it."""
         waiting = self.suspects or self.queue
         while waiting:
-            if self.error is not None or self._is_time_up():
+            if self.error is not None or self.ended or self._is_time_up():
                 self.ended = True
                 return
             cell = waiting.pop(0)
@@ -208,15 +257,20 @@ class _Work:
         """Write down what came of a cell."""
         cell, claim = self.running[key]
         if stop is not None:
-            raise InterruptedSweep(stop)
-        if result is not None:
+            self.stop(stop)
+        elif result is not None:
             self.ledger.append(result)
             self.ledger.remove_log(key)
+            self.ledger.forget_unfinished(key)
             self.notify(Event("finished", cell))
         else:
             self._fail(cell, str(trace))
         del self.running[key]
         claim.release()
+
+    def stop(self, number: int) -> None:
+        """Begin nothing more: a signal asked for an end."""
+        self.stopped_by, self.ended = number, True
 
     def _fail(self, cell: RunnableCell, trace: str) -> None:
         self.sweep.failures[cell.key] = trace
@@ -226,6 +280,8 @@ class _Work:
     def survive(self, error: BrokenProcessPool) -> None:
         """Run again, one by one, what ran when a process died; what ran alone has failed."""
         cells = [cell for cell, _ in self.running.values()]
+        if self.stopped_by is not None:  # by the signal that ends the sweep
+            return
         if len(cells) == 1:
             self._fail(cells[0], f"its process died, for want of memory perhaps\n{error}")
         else:
@@ -241,6 +297,8 @@ class _Work:
         """The outcome, from the ledger as it is now."""
         if self.error is not None:
             raise self.error
+        if self.stopped_by is not None:
+            raise InterruptedSweep(self.stopped_by)
         self.ledger.tidy()
         finished = self.ledger.results()
         self.sweep.results = [finished[cell.key] for cell in self.cells if cell.key in finished]
@@ -254,15 +312,21 @@ class _Work:
 Outcome = tuple[str, dict[str, Any] | None, str | None, int | None]
 
 
-def _attempt(cell: RunnableCell, data_root: str | Path | None, accelerator: str, sweep: int) -> Outcome:
+def _attempt(
+    cell: RunnableCell, data_root: str | Path | None, accelerator: str, unfinished: Path, sweep: int
+) -> Outcome:
     own_process = os.getppid() == sweep
     if own_process:
         _end_with(sweep)
     started = time.perf_counter()
     try:
-        result = cell.run(data_root, accelerator)
+        result = cell.run(data_root, accelerator, unfinished)
     except StoppedBySignal as stop:
         return cell.key, None, None, stop.number
+    except InterruptedSweep:  # in the process of the sweep itself
+        raise
+    except KeyboardInterrupt:
+        return cell.key, None, None, signal.SIGINT
     except Exception:  # whatever it is, the other cells go on
         return cell.key, None, traceback.format_exc(), None
     finally:
@@ -277,6 +341,7 @@ def _attempt(cell: RunnableCell, data_root: str | Path | None, accelerator: str,
 def _freeze() -> None:
     """Take what was imported out of later collections, most of whose time it takes."""
     gc.freeze()
+    atexit.register(gc.unfreeze)  # what is never collected some packages report as leaks, at length
 
 
 @cache  # once for a process

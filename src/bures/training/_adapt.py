@@ -61,7 +61,7 @@ def adapt(
     devices: int = 1,
     strategy: str = "auto",
     sync_batchnorm: bool = False,
-    checkpoint_every: float = 60.0,
+    checkpoint_every: float | None = 60.0,
     in_memory: bool | None = None,
     n_workers: int | None = None,
     progress: bool = False,
@@ -93,7 +93,7 @@ def adapt(
     sync_batchnorm : bool, optional
         On several devices, let BatchNorm see the batch of all.
     checkpoint_every : float, optional
-        Seconds between checkpoints; 0 saves after every step.
+        Seconds between checkpoints; 0 saves after every step, None never.
     in_memory : bool, optional
         Decode image files once and keep them. None does so up to 4 GiB for a domain.
     n_workers : int, optional
@@ -106,8 +106,8 @@ def adapt(
         Called with the row of the log after each epoch; it may end the run by raising `StopTraining`. On one device
         only, because the others would wait for ever.
     keep_files : bool, optional
-        Whether the run folder keeps more than recipe and manifest. Without it no model, predictions, log, samples for a
-        report or checkpoints are written, and a run that was stopped begins anew: for grids that keep the manifest
+        Whether the run folder keeps more than recipe and manifest. Without it no model, predictions, log or samples for
+        a report are written, and a checkpoint goes away when the run is finished: for grids that keep the manifest
         alone.
 
     Returns
@@ -184,7 +184,8 @@ def _work_and_note(session: Session, trainer_options: dict[str, Any], leads: boo
             train_head(session, "head_start", trainer_options)
         session.fit(trainer_options)
         if leads:
-            session.signals.end_at_once(session.module.n_steps, saved=session.keep_files)
+            steps = session.module.n_steps
+            session.signals.end_at_once(steps, saved=session.checkpointer.saved_step == steps)
             if "head_finish" in heads:
                 train_head(session, "head_finish", trainer_options)
                 session.evaluate_again()
@@ -231,7 +232,8 @@ def _start(
         if leads:
             folder.remove_partial_files()
             folder.make_room_for_checkpoints()
-            folder.write_manifest(manifest | {"status": "running", "reason": None})
+            steps = [*manifest.get("resumed", []), 0 if state is None else state["step"]]
+            folder.write_manifest(manifest | {"status": "running", "reason": None, "resumed": steps})
             if not folder.recipe.is_file():
                 setting.recipe.save(folder.recipe)
         return state

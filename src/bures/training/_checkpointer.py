@@ -37,6 +37,8 @@ class Checkpointer(L.Callback):
         Hears who asks for a stop; it is entered around the training.
     state : dict, optional
         State of a checkpoint to go on from.
+    at_end : bool, optional
+        Save at the end of training in any case, for what comes behind it; else only when it is time.
     """
 
     def __init__(
@@ -47,9 +49,11 @@ class Checkpointer(L.Callback):
         every: float,
         signals: SignalListener,
         state: dict[str, Any] | None = None,
+        *,
+        at_end: bool = True,
     ) -> None:
         self.folder, self.recorder, self.fingerprint, self.every = folder, recorder, fingerprint, every
-        self._to_restore = state
+        self._to_restore, self._at_end = state, at_end
         self._last = time.monotonic()
         self.signals = signals
         self.saved_step: int | None = None if state is None else state["step"]
@@ -79,9 +83,9 @@ class Checkpointer(L.Callback):
             self._save_if_due(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Save between epochs when it is time, and always at the end of training."""
+        """Save between epochs when it is time, and at the end of training."""
         assert isinstance(pl_module, AdaptationModule)
-        self._save_if_due(trainer, pl_module, always=pl_module.steps_done >= pl_module.n_steps)
+        self._save_if_due(trainer, pl_module, always=self._at_end and pl_module.steps_done >= pl_module.n_steps)
 
     def _save_if_due(self, trainer: L.Trainer, module: AdaptationModule, *, always: bool = False) -> None:
         heard = self.signals.heard  # once: a signal that comes after this is for the next step, which saves its state

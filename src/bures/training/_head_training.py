@@ -8,7 +8,6 @@ many classes want.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -149,7 +148,7 @@ def train_head(session: Session, field: str, trainer_options: Mapping[str, Any])
         inner = Session(
             session.folder,
             head,
-            math.inf,
+            None,  # no checkpoints: those of the run have the network that it is a part of
             None,
             session.progress,
             keep_files=False,

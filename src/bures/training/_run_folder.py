@@ -6,7 +6,7 @@ import csv
 import hashlib
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,12 @@ class RunFolder:
     def make_room_for_checkpoints(self) -> None:
         """Make the folder of checkpoints; not before it is known that a run lies here, or may."""
         self._make(self.checkpoint.parent)
+
+    def remove_checkpoint(self) -> None:
+        """Remove the checkpoint and its folder: nobody will go on from it."""
+        self.checkpoint.unlink(missing_ok=True)
+        with suppress(OSError):  # never made, or not ours alone
+            self.checkpoint.parent.rmdir()
 
     def remove_partial_files(self) -> None:
         """Remove what a killed process left of files that it was writing."""

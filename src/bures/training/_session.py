@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -36,7 +37,7 @@ class Session:
         self,
         folder: RunFolder,
         setting: Setting,
-        every: float,
+        every: float | None,
         state: dict[str, Any] | None,
         progress: bool,
         on_epoch: Callable[[Mapping[str, Any]], None] | None = None,
@@ -71,7 +72,13 @@ class Session:
         )
         self.signals = SignalListener() if signals is None else signals
         self.checkpointer = Checkpointer(
-            folder if keep_files else None, self.recorder, setting.fingerprint, every, self.signals, state
+            None if every is None else folder,
+            self.recorder,
+            setting.fingerprint,
+            math.inf if every is None else every,
+            self.signals,
+            state,
+            at_end=keep_files,
         )
         self.console = Console(stderr=True)
         self.progress = progress and self.console.is_terminal
@@ -183,6 +190,8 @@ class Session:
         }
         self.signals.wait_for_the_end()
         self.write_status("finished", None, outcome)
+        if not self.keep_files:
+            self.folder.remove_checkpoint()
 
     def _write_files(self, network: Network, final: Evaluation) -> None:
         """Write the network and what it makes of the samples."""
