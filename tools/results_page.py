@@ -8,7 +8,7 @@ A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<
                                             recipe, and TASK may be "mean"
     seed GRID RECIPE METHOD TASK NUMBER     the run with this number in the order of accuracy, from 0; -1 is the best
     trial KEY                               a trial, in results/trials.jsonl
-    trials RECIPE METHOD TASK               mean of trials over their seeds
+    trials RECIPE METHOD TASK               mean of trials over their seeds, with the task "mean" over all
     default-validator                       what selects an epoch where a recipe does not say
 """
 
@@ -148,11 +148,13 @@ def option_trials_table(grid: str, recipe: str) -> str:
         declared.task_key(task): " → ".join(declared.short.get(domain, domain) for domain in task.split(":"))
         for task in declared.tasks
     }
+    runs = [run for run in results("trials") if run["recipe_name"] == recipe and run["task"] in names]
+    changes = {run["key"]: run["key"].split("|")[5:] for run in runs}
+    shared = set.intersection(*map(set, changes.values()))  # the text tells what all of them have
     found: dict[str, dict[str, Any]] = {}
-    for run in results("trials"):
-        if run["recipe_name"] == recipe and run["task"] in names:
-            changes = ", ".join(part.removeprefix("options.") for part in run["key"].split("|")[5:])
-            found.setdefault(f"{run['method']} | {changes.replace('=', ' = ')}", {})[run["task"]] = run["final"]
+    for run in runs:
+        own = ", ".join(part.removeprefix("options.") for part in changes[run["key"]] if part not in shared)
+        found.setdefault(f"{run['method']} | {own.replace('=', ' = ')}", {})[run["task"]] = run["final"]
     tasks = [task for task in names if any(task in of_task for of_task in found.values())]
     heads = [f"{names[task]}, {what}" for what in ("%", "score") for task in tasks]
     lines = ["| method | changes | " + " | ".join([*heads, "mean score"]) + " |"]
@@ -213,12 +215,13 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
             found[f"paired {grid} {method}"] = partial(paired_table, grid, method)
     for grid, recipe in (("office-home", "office-home-features-best"), ("office-home-images", "office-home"),
                          ("office-home-images", "office-home-head-start"),
-                         ("office-home-images", "office-home-long")):  # fmt: skip
+                         ("office-home-images", "office-home-long"),
+                         ("office-home-images", "office-home-best")):  # fmt: skip
         for method in FAMILY:
             found[f"paired {grid} {recipe} {method}"] = partial(paired_table, grid, method, recipe)
     for name, recipe in (("office-home", "office-home-features"), 2 * ("office-home-features-best",)):
         found[f"trials {name}"] = partial(option_trials_table, "office-home", recipe)
-    for recipe in ("office-home-head-start-v1", "office-home-head-start"):
+    for recipe in ("office-home-head-start-v1", "office-home-head-start", "office-home-long"):
         found[f"trials {recipe}"] = partial(option_trials_table, "office-home-images", recipe)
     found["imageclef"] = partial(grid_table, "imageclef", methods=printed, recipes=("imageclef",))
     own = ("digits", "digits-plain", "digits-best")
@@ -271,9 +274,9 @@ def trial(key: str) -> str:
 
 
 def trials(recipe: str, method: str, task: str) -> str:
-    """Mean accuracy of trials over their seeds."""
-    wanted = (recipe, method, task.replace(":", "->"))
-    found = [run for run in results("trials") if (run["recipe_name"], run["method"], run["task"]) == wanted]
+    """Mean accuracy of trials over their seeds, and with "mean" over their tasks."""
+    found = [run for run in results("trials") if (run["recipe_name"], run["method"]) == (recipe, method)]
+    found = [run for run in found if task in ("mean", run["task"].replace("->", ":"))]
     return f"{100 * mean(run['final']['accuracy'] for run in found):.1f}"
 
 
