@@ -52,6 +52,7 @@ def test_a_failing_cell_leaves_the_others_alone(tmp_path):
     assert [result["seed"] for result in sweep.results] == [0]
     (message,) = sweep.failures.values()
     assert "batch_size=10000 is larger than" in message
+    assert not list(tmp_path.glob(".*"))  # no state of a training that never began
 
 
 def test_what_a_process_keeps_out_of_collections_is_collected_at_its_end(monkeypatch):

@@ -162,8 +162,13 @@ class Cell:
 @contextmanager
 def _state_folder(unfinished: Path | None) -> Iterator[Path]:
     """The folder asked for; a passing one where none is, or on a machine that does not share the ledger's disk."""
-    if unfinished is not None and unfinished.parent.parent.is_dir():
-        yield unfinished
+    if unfinished is not None and unfinished.parent.is_dir():
+        try:
+            yield unfinished
+        except BaseException:
+            if not RunFolder(unfinished).checkpoint.is_file():  # nothing to go on from
+                shutil.rmtree(unfinished, ignore_errors=True)
+            raise
         return
     with tempfile.TemporaryDirectory(prefix="bures-", ignore_cleanup_errors=True) as folder:
         yield Path(folder) / "run"

@@ -31,7 +31,7 @@ class Ledger:
 
     A line is written at once, under a lock, and reaches the disk before the next cell counts as finished; what a kill
     has cut off is removed by the next writer. Beside ``name.jsonl`` lie ``name.logs`` with what went wrong,
-    ``.name.unfinished`` with the state of long runs that were cut off, and while a sweep runs ``.name.claims``, which
+    ``.name-*.unfinished`` with the state of runs that were cut off, and while a sweep runs ``.name.claims``, which
     tells other sweeps on the same ledger what not to begin.
 
     Parameters
@@ -153,14 +153,11 @@ class Ledger:
 
     def unfinished(self, key: str) -> Path:
         """Folder in which a cell keeps its state until it is finished."""
-        return self.path.with_name(f".{self.path.stem}.unfinished") / _digest(key)
+        return self.path.with_name(f".{self.path.stem}-{_digest(key)}.unfinished")
 
     def forget_unfinished(self, key: str) -> None:
         """Remove what a cell has kept of its state, now that it is finished."""
-        folder = self.unfinished(key)
-        shutil.rmtree(folder, ignore_errors=True)
-        with suppress(OSError):  # others are in it, or it was never there
-            folder.parent.rmdir()
+        shutil.rmtree(self.unfinished(key), ignore_errors=True)
 
     def log_path(self, key: str) -> Path:
         """Where the log of a cell that failed lies."""
