@@ -52,7 +52,6 @@ def test_a_failing_cell_leaves_the_others_alone(tmp_path):
     assert [result["seed"] for result in sweep.results] == [0]
     (message,) = sweep.failures.values()
     assert "batch_size=10000 is larger than" in message
-    assert not list(tmp_path.glob(".*"))  # no state of a training that never began
 
 
 def test_what_a_process_keeps_out_of_collections_is_collected_at_its_end(monkeypatch):
@@ -98,8 +97,8 @@ def test_a_result_says_how_it_came_about(tmp_path):
 LONG = {"epochs": 2, "epoch": 3}
 
 
-def cut_off(cells, ledger, monkeypatch, number=4):
-    """Begin a sweep whose trainings end in a step, with a checkpoint of the step before."""
+def cut_off(cells, ledger, monkeypatch, number=4, checkpoint_every=0.0):
+    """Begin a sweep whose trainings end in a step; unless told otherwise, with a checkpoint of the step before."""
     step = AdaptationModule.training_step
 
     def stopping(module, batch, index):
@@ -109,7 +108,7 @@ def cut_off(cells, ledger, monkeypatch, number=4):
 
     with monkeypatch.context() as patch:
         patch.setattr(AdaptationModule, "training_step", stopping)
-        patch.setattr("bures.experiments._cell.adapt", partial(adapt, checkpoint_every=0.0))
+        patch.setattr("bures.experiments._cell.adapt", partial(adapt, checkpoint_every=checkpoint_every))
         sweep = run_sweep(cells, ledger)
     assert len(sweep.failures) == len(cells)
 
@@ -140,6 +139,11 @@ def test_a_training_that_was_cut_off_goes_on_from_its_checkpoint(tmp_path, monke
     assert "resumed" not in whole
     assert without_clock(result) == without_clock(whole)
     assert not list(tmp_path.glob(".*"))  # neither claims nor states are left
+
+
+def test_a_training_that_fails_before_its_first_checkpoint_leaves_nothing(tmp_path, monkeypatch):
+    cut_off([cell("ckb", 5, **LONG)], tmp_path / "ledger.jsonl", monkeypatch, checkpoint_every=60.0)
+    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize("cause", ["recipe", "manifest", "checkpoint", "versions"])
