@@ -8,6 +8,7 @@ A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<
                                             recipe, and TASK may be "mean"
     seed GRID RECIPE METHOD TASK NUMBER     the run with this number in the order of accuracy, from 0; -1 is the best
     trial KEY                               a trial, in results/trials.jsonl
+    throughput FIELD                        a ratio of the benchmark of whole trainings
     trials RECIPE METHOD TASK               mean of trials over their seeds, with the task "mean" over all
     default-validator                       what selects an epoch where a recipe does not say
 """
@@ -280,10 +281,17 @@ def trials(recipe: str, method: str, task: str) -> str:
     return f"{100 * mean(run['final']['accuracy'] for run in found):.1f}"
 
 
+def throughput(field: str) -> str:
+    """A ratio of the benchmark of whole trainings on a GPU."""
+    manifest = json.loads((ROOT / "benchmarks/results/throughput-cuda.json").read_text(encoding="utf-8"))
+    return f"{manifest['results'][0][field]:.2f}"
+
+
 QUESTIONS: dict[str, Callable[..., str]] = {
     "paper": paper, "ours": ours, "seed": seed, "trial": trial, "trials": trials,
     "head-start": head_start,
     "before-finish": before_finish,
+    "throughput": throughput,
     "default-validator": validator_tables.default_validator,
 }  # fmt: skip
 
