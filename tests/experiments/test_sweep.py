@@ -146,7 +146,7 @@ def test_a_training_that_fails_before_its_first_checkpoint_leaves_nothing(tmp_pa
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("cause", ["recipe", "manifest", "checkpoint", "versions"])
+@pytest.mark.parametrize("cause", ["recipe", "manifest", "checkpoint", "versions", "finished"])
 def test_a_state_that_does_not_fit_is_not_gone_on_from(cause, tmp_path, monkeypatch):
     ledger, recipe = tmp_path / "ledger.jsonl", tmp_path / "own.yaml"
     text = "{method: ckb, network: lenet, image_size: 8, epochs: 2, epoch: 3, batch_size: 16, hidden: 16, features: 8"
@@ -156,6 +156,8 @@ def test_a_state_that_does_not_fit_is_not_gone_on_from(cause, tmp_path, monkeypa
     state = RunFolder(Ledger(ledger).unfinished(wanted.key))
     if cause == "recipe":
         recipe.write_text(text + ", lr: 1.0e-5}")
+    elif cause == "finished":
+        state.write_manifest(state.read_manifest() | {"status": "finished", "final": {"accuracy": 0.5}})
     elif cause == "versions":
         monkeypatch.setattr("bures.experiments._cell.versions", lambda: {"bures": "another"})
     else:

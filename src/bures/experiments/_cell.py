@@ -184,11 +184,13 @@ def _go_on_or_begin(folder: Path, train: Callable[..., Run]) -> Run:
 
 
 def _has_state(folder: Path) -> bool:
-    """Whether a training by the same versions of all packages was begun in the folder."""
+    """Whether a training by the same versions of all packages was begun in the folder, and not finished."""
     try:
-        return RunFolder(folder).read_manifest().get("versions") == versions()
+        manifest = RunFolder(folder).read_manifest()
     except (OSError, ValueError):  # not there, or damaged
         return False
+    # Of a finished one, whose line was lost, nobody would ask by which recipe.
+    return manifest.get("versions") == versions() and manifest.get("status") != "finished"
 
 
 def _columns(epochs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
