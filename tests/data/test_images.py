@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from bures.data import ImageFiles, TensorSamples, check_images, image_folder
-from bures.data._decoding import BadImageError, BadImageWarning
+from bures.data._decoding import BadImageError, BadImageWarning, decode_image
 
 
 def save(path, color=(200, 100, 50), mode="RGB", size=(20, 12), **options):
@@ -76,6 +76,43 @@ def test_sixteen_bits_are_scaled_and_not_clipped(tmp_path):
     path = tmp_path / "deep.png"
     Image.fromarray(np.full((4, 4), 32896, dtype=np.uint16)).save(path)
     assert ImageFiles([path], size=4).take(torch.tensor([0])).unique().tolist() == [128]
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".png", ".pgm"])
+@pytest.mark.parametrize("order", ["<u2", ">u2"])
+def test_sixteen_bits_have_the_levels_of_the_same_picture_in_eight(tmp_path, suffix, order):
+    levels = np.arange(256).reshape(16, 16)
+    Image.fromarray((levels * 257).astype(order if suffix == ".tif" else np.uint16)).save(tmp_path / f"deep{suffix}")
+    assert np.array_equal(decode_image(tmp_path / f"deep{suffix}", None), np.stack([levels] * 3))
+
+
+def test_floating_point_pictures_from_0_to_1_have_the_levels_of_the_same_picture_in_bytes(tmp_path):
+    levels = np.arange(256).reshape(16, 16)
+    values = (levels / 255).astype(np.float32)
+    values[-1, -1] += 1e-6  # as rounding leaves it
+    Image.fromarray(values).save(tmp_path / "float.tif")
+    assert np.array_equal(decode_image(tmp_path / "float.tif", None), np.stack([levels] * 3))
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (np.float32([[0, 255]]), "floating-point numbers from 0 to 255; accepted are .* numbers from 0 to 1"),
+        (np.float32([[-1, 1]]), "floating-point numbers from -1 to 1;"),
+        (np.float32([[0, np.nan]]), "NaN or infinity"),
+        (np.int32([[0, 65536]]), "wide integers from 0 to 65536,"),
+        (np.int32([[-5, 100]]), "wide integers from -5 to 100,"),
+        (np.int32([[0, 200]]), "wide integers from 0 to 200,"),  # bytes in 32 bits: black on the scale of 16 bits
+    ],
+)
+def test_pictures_of_unknown_scale_are_bad_images_and_not_black_ones(tmp_path, values, reason):
+    path = tmp_path / "odd.tif"
+    Image.fromarray(values).save(path)
+    with pytest.raises(BadImageError, match=rf"odd\.tif cannot be decoded: its values .*{reason}"):
+        decode_image(path, None)
+    save(tmp_path / "good.png")
+    with pytest.warns(BadImageWarning, match=rf"odd\.tif \(its values .*{reason}.*they are left out"):
+        assert image_folder(tmp_path, size=8).ids == ("good.png",)
 
 
 def test_the_whole_picture_is_warped(tmp_path):
