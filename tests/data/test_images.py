@@ -300,6 +300,34 @@ def test_a_link_to_nothing_is_a_bad_image(tmp_path, flat, in_memory):
     assert [name.rpartition("/")[2] for name in domain.ids] == ["a.png", "c.png"]
 
 
+def test_links_to_folders_inside_a_class_are_followed(tmp_path):
+    """They are read as if the folders lay there, behind the others."""
+    for name in ("pets/cat/z.png", "pets/dog/d.png", "store/more/a.png", "store/more/deep/b.png", "other/.x/c.png"):
+        save(tmp_path / name)
+    (tmp_path / "pets/cat/more").symlink_to(tmp_path / "store/more")
+    (tmp_path / "store/more/next").symlink_to("../../other/.x")  # a link behind a link, to a hidden folder
+    (tmp_path / "pets/cat/.hidden").symlink_to(tmp_path / "store/more")
+    (tmp_path / "pets/owl").symlink_to(tmp_path / "store/more")  # a class may be a link itself
+    domain = image_folder(tmp_path / "pets", size=8)
+    more = ("a.png", "deep/b.png", "next/c.png")
+    linked = [*(f"cat/more/{name}" for name in more), "dog/d.png", *(f"owl/{name}" for name in more)]
+    assert domain.ids == ("cat/z.png", *linked)
+    assert domain.labels.tolist() == [0, 0, 0, 0, 1, 2, 2, 2]
+    assert domain.samples.take(torch.arange(8)).shape == (8, 3, 8, 8)
+
+
+def test_links_that_lead_back_and_second_links_to_a_folder_add_nothing(tmp_path):
+    for name in ("pets/cat/z.png", "pets/cat/sub/a.png", "pets/dog/d.png", "store/b.png"):
+        save(tmp_path / name)
+    links = {"here": ".", "up": "..", "top": "/", "sub/back": "..", "again": "sub", "one": "../../store", "two": "one"}
+    for name, goal in links.items():
+        (tmp_path / "pets/cat" / name).symlink_to(goal)
+    (tmp_path / "store/back").symlink_to(tmp_path / "pets/cat")  # a cycle through a folder elsewhere
+    (tmp_path / "store/round").symlink_to("round")  # a link to itself
+    domain = image_folder(tmp_path / "pets", size=8)
+    assert domain.ids == ("cat/z.png", "cat/sub/a.png", "cat/one/b.png", "dog/d.png")
+
+
 def test_names_that_are_no_text_become_text(tmp_path):
     """Linux allows folder names of any bytes; fonts, JSON and terminals do not."""
     folder = tmp_path / os.fsdecode(b"caf\xe9")
