@@ -5,14 +5,17 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
 import bures.cli
 from bures.cli._app import app
+from bures.networks import backbone
 from bures.training import load_model
 
 SMALL = ["--batch-size", "32", "--set", "hidden=16", "--set", "features=8", "--accelerator", "cpu"]
@@ -158,6 +161,72 @@ def test_resuming_several_methods_runs_only_what_is_missing(files, tmp_path):
         (folder / "predictions.csv").read_text() for folder in (tmp_path / "gone", tmp_path / "out/entropy")
     )
     assert first == second
+
+
+@pytest.fixture
+def elsewhere(files, tmp_path, monkeypatch):
+    """Relative paths in one working folder, and another one with other data under the same names."""
+    (here, there) = (tmp_path / "here", tmp_path / "there")
+    for folder, turned in ((here, 1), (there, -1)):
+        (folder / "data").mkdir(parents=True)
+        for name in ("source", "target"):
+            content = dict(np.load(files / f"{name}.npz"))
+            np.savez(folder / "data" / f"{name}.npz", x=turned * content["x"], y=content["y"])
+    monkeypatch.chdir(here)
+    return here, there
+
+
+RELATIVE = [
+    ["--source", "data/source.npz", "--target", "./data/target.npz"],
+    ["--source", "source.npz", "--target", "data/target.npz", "--evaluation", "target.npz", "--data-root", "data"],
+]
+
+
+@pytest.mark.parametrize("words", RELATIVE)
+def test_relative_paths_mean_the_same_when_a_run_is_resumed_from_another_folder(words, elsewhere, monkeypatch):
+    here, there = elsewhere
+    command = [*words, "--epochs", 2, "--no-figure", "--no-report", *SMALL]
+    both = ["--method", "source", "--method", "entropy", "-o", "both"]
+    assert run(*command, *both).exit_code == 0
+    (here / "both/entropy/manifest.json").unlink()
+    (here / "both/entropy").rename(here / "gone")
+    assert run(*command, "--method", "entropy", "-o", "one").exit_code == 0
+    manifest = json.loads((here / "one/manifest.json").read_text())
+    (here / "one/manifest.json").write_text(json.dumps(manifest | {"status": "stopped"}))
+    (here / "one/predictions.csv").unlink()
+    monkeypatch.chdir(there)
+    for folder, entropy in (("both", "both/entropy"), ("one", "one")):
+        result = run("--resume", here / folder, "--no-figure", "--no-report", "--accelerator", "cpu")
+        assert result.exit_code == 0, result.exception
+        assert (here / entropy / "predictions.csv").read_text() == (here / "gone/predictions.csv").read_text()
+
+
+def test_data_that_are_gone_when_a_run_is_resumed_are_named_with_the_remedy(elsewhere):
+    here, _ = elsewhere
+    command = [*RELATIVE[0], "--epochs", 1, "--no-figure", "--no-report", "-o", "out", *SMALL]
+    assert run(*command).exit_code == 0
+    (here / "data/source.npz").unlink()
+    result = run("--resume", "out")
+    assert isinstance(result.exception, FileNotFoundError)
+    assert "data of out are not where they were when it was begun" in str(result.exception)
+    assert str(here / "data/source.npz") in str(result.exception)
+    assert "a link to them, there again" in str(result.exception)
+
+
+def test_a_run_with_weights_from_a_relative_path_is_resumed_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(backbone("lenet", in_channels=1, image_size=16).body.state_dict(), "weights.pt")
+    words = ["--source", "optdigits", "--target", "optdigits", "--network", "lenet", "--weights", "weights.pt"]
+    words += ["--image-size", 16, "--epochs", 1, "-o", "out", "--no-figure", "--no-report", *SMALL]
+    result = run(*words)
+    assert result.exit_code == 0, result.exception
+    manifest = json.loads(Path("out/manifest.json").read_text())
+    Path("out/manifest.json").write_text(json.dumps(manifest | {"status": "stopped"}))
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    result = run("--resume", tmp_path / "out", "--no-figure", "--no-report", "--accelerator", "cpu")
+    assert result.exit_code == 0, result.exception
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["status"] == "finished"
 
 
 def test_a_comparison_leaves_a_folder_in_use_as_it_is(files, tmp_path):

@@ -57,6 +57,14 @@ def test_an_output_with_a_suffix_is_one_file(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["drawn.v2.png", "named.svg.svg", "run.v3.svg"]
 
 
+def test_a_point_in_the_name_of_an_output_is_no_suffix(tmp_path):
+    for name in ("v1.2-figure", "lenet.jpg-like"):
+        assert invoke("network", "--network", "lenet", "-o", tmp_path / name).exit_code == 0
+    stems = ("lenet.jpg-like", "v1.2-figure")
+    wanted = [f"{stem}.{kind}" for stem in stems for kind in ("pdf", "png", "svg")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == wanted
+
+
 def test_the_ledgers_of_all_grids_are_read_together(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match="results holds no ledger of a grid; make one with: bures bench digits"):
@@ -115,6 +123,9 @@ def test_a_figure_goes_where_it_is_told_in_the_formats_it_is_told(tmp_path):
         ),
         (["network", "--style", "neon"], "style='neon' is unknown"),
         (["network", "--format", "gif"], "--format 'gif' is unknown; accepted are svg, pdf, png"),
+        (["network", "-o", "f.jpg"], r"--output 'f\.jpg' ends in .*; accepted are \.svg, \.pdf, \.png, or a name"),
+        (["network", "-o", "f.v2.TIFF"], r"ends in \.TIFF, which is not written"),
+        (["network", "-o", "f.html", "--format", "svg"], r"ends in \.html, which is not written"),
         (["network", "-o", "none/net"], "none is not a folder"),
         (["time", "a.jsonl", "b.jsonl"], "2 inputs are given; accepted is one: a ledger, or run folders"),
     ],

@@ -55,6 +55,15 @@ def test_a_search_gives_a_table_and_a_recipe_and_goes_on_later(files, tmp_path):
     assert len(list((tmp_path / "out/trials").iterdir())) == 3
 
 
+def test_a_search_with_relative_paths_goes_on_from_another_folder(files, tmp_path, monkeypatch):
+    monkeypatch.chdir(files)
+    words = ["--source", "source.npz", "--target", "target.npz", "--space", "space.yaml", "-q", *SMALL]
+    assert run(*words, "--trials", 1, "-o", tmp_path / "out").exit_code == 0
+    monkeypatch.chdir(tmp_path)
+    assert run("--resume", "out", "--trials", 2, "-q").exit_code == 0
+    assert len(list((tmp_path / "out/trials").iterdir())) == 2
+
+
 def test_without_target_labels_no_accuracy_is_shown(files, tmp_path):
     result = run(*data(files, "unlabelled.npz"), "--trials", 1, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output

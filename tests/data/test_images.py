@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from bures.data import ImageFiles, TensorSamples, check_images, image_folder
-from bures.data._decoding import BadImageError, BadImageWarning
+from bures.data._decoding import BadImageError, BadImageWarning, decode_image
 
 
 def save(path, color=(200, 100, 50), mode="RGB", size=(20, 12), **options):
@@ -76,6 +76,43 @@ def test_sixteen_bits_are_scaled_and_not_clipped(tmp_path):
     path = tmp_path / "deep.png"
     Image.fromarray(np.full((4, 4), 32896, dtype=np.uint16)).save(path)
     assert ImageFiles([path], size=4).take(torch.tensor([0])).unique().tolist() == [128]
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".png", ".pgm"])
+@pytest.mark.parametrize("order", ["<u2", ">u2"])
+def test_sixteen_bits_have_the_levels_of_the_same_picture_in_eight(tmp_path, suffix, order):
+    levels = np.arange(256).reshape(16, 16)
+    Image.fromarray((levels * 257).astype(order if suffix == ".tif" else np.uint16)).save(tmp_path / f"deep{suffix}")
+    assert np.array_equal(decode_image(tmp_path / f"deep{suffix}", None), np.stack([levels] * 3))
+
+
+def test_floating_point_pictures_from_0_to_1_have_the_levels_of_the_same_picture_in_bytes(tmp_path):
+    levels = np.arange(256).reshape(16, 16)
+    values = (levels / 255).astype(np.float32)
+    values[-1, -1] += 1e-6  # as rounding leaves it
+    Image.fromarray(values).save(tmp_path / "float.tif")
+    assert np.array_equal(decode_image(tmp_path / "float.tif", None), np.stack([levels] * 3))
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (np.float32([[0, 255]]), "floating-point numbers from 0 to 255; accepted are .* numbers from 0 to 1"),
+        (np.float32([[-1, 1]]), "floating-point numbers from -1 to 1;"),
+        (np.float32([[0, np.nan]]), "NaN or infinity"),
+        (np.int32([[0, 65536]]), "wide integers from 0 to 65536,"),
+        (np.int32([[-5, 100]]), "wide integers from -5 to 100,"),
+        (np.int32([[0, 200]]), "wide integers from 0 to 200,"),  # bytes in 32 bits: black on the scale of 16 bits
+    ],
+)
+def test_pictures_of_unknown_scale_are_bad_images_and_not_black_ones(tmp_path, values, reason):
+    path = tmp_path / "odd.tif"
+    Image.fromarray(values).save(path)
+    with pytest.raises(BadImageError, match=rf"odd\.tif cannot be decoded: its values .*{reason}"):
+        decode_image(path, None)
+    save(tmp_path / "good.png")
+    with pytest.warns(BadImageWarning, match=rf"odd\.tif \(its values .*{reason}.*they are left out"):
+        assert image_folder(tmp_path, size=8).ids == ("good.png",)
 
 
 def test_the_whole_picture_is_warped(tmp_path):
@@ -261,6 +298,34 @@ def test_a_link_to_nothing_is_a_bad_image(tmp_path, flat, in_memory):
     with pytest.warns(BadImageWarning, match=r"1 of 3 image files .*b\.png \(a link to a file that is not there\)"):
         domain = image_folder(tmp_path / "pets", size=8, in_memory=in_memory)
     assert [name.rpartition("/")[2] for name in domain.ids] == ["a.png", "c.png"]
+
+
+def test_links_to_folders_inside_a_class_are_followed(tmp_path):
+    """They are read as if the folders lay there, behind the others."""
+    for name in ("pets/cat/z.png", "pets/dog/d.png", "store/more/a.png", "store/more/deep/b.png", "other/.x/c.png"):
+        save(tmp_path / name)
+    (tmp_path / "pets/cat/more").symlink_to(tmp_path / "store/more")
+    (tmp_path / "store/more/next").symlink_to("../../other/.x")  # a link behind a link, to a hidden folder
+    (tmp_path / "pets/cat/.hidden").symlink_to(tmp_path / "store/more")
+    (tmp_path / "pets/owl").symlink_to(tmp_path / "store/more")  # a class may be a link itself
+    domain = image_folder(tmp_path / "pets", size=8)
+    more = ("a.png", "deep/b.png", "next/c.png")
+    linked = [*(f"cat/more/{name}" for name in more), "dog/d.png", *(f"owl/{name}" for name in more)]
+    assert domain.ids == ("cat/z.png", *linked)
+    assert domain.labels.tolist() == [0, 0, 0, 0, 1, 2, 2, 2]
+    assert domain.samples.take(torch.arange(8)).shape == (8, 3, 8, 8)
+
+
+def test_links_that_lead_back_and_second_links_to_a_folder_add_nothing(tmp_path):
+    for name in ("pets/cat/z.png", "pets/cat/sub/a.png", "pets/dog/d.png", "store/b.png"):
+        save(tmp_path / name)
+    links = {"here": ".", "up": "..", "top": "/", "sub/back": "..", "again": "sub", "one": "../../store", "two": "one"}
+    for name, goal in links.items():
+        (tmp_path / "pets/cat" / name).symlink_to(goal)
+    (tmp_path / "store/back").symlink_to(tmp_path / "pets/cat")  # a cycle through a folder elsewhere
+    (tmp_path / "store/round").symlink_to("round")  # a link to itself
+    domain = image_folder(tmp_path / "pets", size=8)
+    assert domain.ids == ("cat/z.png", "cat/sub/a.png", "cat/one/b.png", "dog/d.png")
 
 
 def test_names_that_are_no_text_become_text(tmp_path):

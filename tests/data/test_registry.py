@@ -15,7 +15,7 @@ from PIL import Image
 import bures.data._digits as digits
 import bures.data._folders as folders
 from bures.data import benchmark_domain, load_domain, mnist, mnist5k, optdigits, usps
-from bures.data._registry import known_domains
+from bures.data._registry import from_anywhere, known_domains
 
 DATA = Path(os.environ.get("BURES_DATA", os.devnull))
 
@@ -289,3 +289,48 @@ def test_real_features_of_office10():
     assert all(
         name.startswith(domain.class_names[label]) for name, label in zip(domain.ids, domain.labels, strict=True)
     )
+
+
+# From another working folder
+
+
+@pytest.fixture
+def working_folder(tmp_path, monkeypatch):
+    """With a feature file, image folders, one of them in a folder of data sets, and a folder with a # in its name."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("photos", "data/clips", "office10/amazon", "mnist", "c#"):
+        Path(folder).mkdir(parents=True)
+    for file in ("all.npz", "c#/all.npz"):
+        Path(file).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("spec", "root", "expected"),
+    [
+        ("photos", None, "{}/photos"),
+        ("./photos/", None, "{}/photos"),
+        ("all.npz", None, "{}/all.npz"),
+        ("all.npz#amazon", None, "{}/all.npz#amazon"),
+        ("c#/all.npz", None, "{}/c#/all.npz"),
+        ("clips", "data", "{}/data/clips"),
+        ("photos", "data", "{}/photos"),
+        ("./mnist", None, "{}/mnist"),
+        ("office10/amazon", None, "{}/office10/amazon"),
+        # Names stay, as does what is not there.
+        ("mnist", None, "mnist"),
+        ("optdigits", "data", "optdigits"),
+        ("office10/amazon", "data", "office10/amazon"),
+        ("nowhere", "data", "nowhere"),
+        ("nowhere.npz#a", None, "nowhere.npz#a"),
+    ],
+)
+def test_paths_become_absolute_and_names_stay(working_folder, spec, root, expected):
+    assert from_anywhere(spec, root) == expected.format(working_folder)
+
+
+def test_a_path_that_would_be_read_as_another_stays_as_it_is(working_folder, monkeypatch):
+    Path("d.npz#").mkdir()
+    Path("d.npz#/all.npz").touch()
+    monkeypatch.chdir(working_folder / "d.npz#")
+    assert from_anywhere("all.npz#a") == "all.npz#a"

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from bures.experiments import Grid, bench_table, load_grid, outcomes, render_table
+from bures.experiments import Grid, accuracy_table, bench_table, load_grid, outcomes, render_table
 from bures.experiments._grid import Stage
 from bures.experiments._render import FORMATS, latex_text, rich_tables
 
@@ -81,6 +81,13 @@ def test_changes_of_a_recipe_make_rows_of_their_own():
     table = bench_table(load_grid("digits"), runs)
     assert row(table, "ckb").entries["usps:mnist"].text() == "92.0 ± 2.8 (2/5)"
     assert row(table, "ckb", variant="augment=none, options.eps=0.1").entries["usps:mnist"].text() == "10.0"
+
+
+def test_both_kinds_of_tables_name_runs_alike():
+    runs = [*RUNS, result("ckb", "usps:mnist", 0, 0.1, changes={"options.eps": 0.1, "augment": "none"})]
+    ours = {line.label for line in bench_table(load_grid("digits"), runs, paper=False).rows if not line.is_waiting}
+    assert ours == set(accuracy_table(runs).index.get_level_values("method"))
+    assert {"ckb", "ckb (augment=none, options.eps=0.1)"} <= ours
 
 
 def test_lines_of_the_first_schema_are_read():

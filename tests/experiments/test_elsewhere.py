@@ -1,10 +1,11 @@
 """Cells that grids share: one run serves all, unless its recipe has changed since."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from bures.experiments import Ledger, finished_elsewhere, grid_results, load_grid
+from bures.experiments import Ledger, changed_fields, finished_elsewhere, grid_results, load_grid
 from bures.experiments._cell import rounded
 from bures.figures._ablation import ABLATION
 
@@ -50,6 +51,19 @@ def test_a_run_of_a_recipe_that_has_changed_is_another_run(cells, tmp_path):
     changed, watched, *_ = cells
     write(tmp_path / "digits.jsonl", line(changed, lr=0.5), line(watched, select="snd", validators=["snd"]))
     assert list(finished_elsewhere(cells, tmp_path / "ablation.jsonl")) == [watched.key]  # who looks changes nothing
+
+
+def test_a_field_that_is_younger_than_a_run_had_its_default(cells):
+    """As checkpoints take it: a line without the field is compared with what trainings did before there was one."""
+    cell = cells[0]
+    old = line(cell)
+    for name in ("queue", "head_start", "weights"):
+        del old["recipe"][name]
+    assert changed_fields(cell, old) == []
+    for changes in ({"queue": 64}, {"head_start": "demo"}, {"weights": "resnet.pth"}, {"lr": 0.5}):
+        today = replace(cell, changes=changes)
+        assert changed_fields(today, old) == list(changes)
+    assert changed_fields(cell, {"key": cell.key, "recipe": {}}) == []  # nothing is known of it
 
 
 def test_a_damaged_ledger_of_another_grid_is_told_and_left_alone(cells, tmp_path):

@@ -31,13 +31,38 @@ def test_processes_that_write_at_once_leave_whole_lines_and_no_key_twice(tmp_pat
     assert all(line["padding"] == line["key"][0] * 5000 for line in lines if line["key"] != "shared")
 
 
-@pytest.mark.parametrize(("tail", "kept"), [('{"key": "cut', ["a", "c"]), ('{"key": "b"}', ["a", "b", "c"])])
+@pytest.mark.parametrize(
+    ("tail", "kept"),
+    [
+        ('{"key": "cut', ["a", "c"]),
+        ('{"key": "b"}', ["a", "b", "c"]),
+        # Valid JSON and no result: cut off as well, or the next reader would call the ledger damaged.
+        ("{}", ["a", "c"]),
+        ("3", ["a", "c"]),
+        ('{"key": 1}', ["a", "c"]),
+        ('{"key": "b", "final": 3}', ["a", "c"]),
+        ("[" * 100_000, ["a", "c"]),  # deeper than json can read
+    ],
+)
 def test_a_line_that_was_cut_off_goes_and_one_without_its_end_stays(tmp_path, tail, kept):
     path = tmp_path / "ledger.jsonl"
     path.write_text('{"key": "a"}\n' + tail)
     assert [result["key"] for result in read_results(path)] == kept[:-1]
     assert Ledger(path).append({"key": "c"})
     assert [json.loads(line)["key"] for line in path.read_text().splitlines()] == kept
+    assert [result["key"] for result in read_results(path)] == kept
+
+
+def test_a_last_line_of_a_later_schema_is_refused_and_not_cut_off(tmp_path):
+    """It lacks nothing but its end, and is the result of somebody's training."""
+    path = tmp_path / "ledger.jsonl"
+    path.write_text('{"key": "a"}\n{"key": "b", "schema": 99, "seed": "of another kind"}')
+    for _ in range(2):
+        with pytest.raises(ValueError, match="damaged in line 2: it has schema 99"):
+            read_results(path)
+        with pytest.raises(ValueError, match="damaged in line 2: it has schema 99"):
+            Ledger(path).append({"key": "c"})
+    assert json.loads(path.read_text().splitlines()[1])["key"] == "b"
 
 
 def test_lines_that_others_add_are_seen(tmp_path):

@@ -24,7 +24,8 @@ from bures.cli._options import (
 )
 from bures.cli._progress import leading_process, progress_bar
 from bures.data import Domain, load_domain
-from bures.data._registry import has_test_part
+from bures.data._decoding import Progress
+from bures.data._registry import from_anywhere, has_test_part
 from bures.files import read_json, read_yaml, write_json
 from bures.methods import method_names
 from bures.selection import validator_names
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from bures.experiments import Comparison
     from bures.training import Run
 
-__all__ = ["adapt_command", "load_job", "read_job", "read_overrides"]
+__all__ = ["absolute_weights", "adapt_command", "load_job", "origin_of", "read_job", "read_overrides"]
 
 COMPARISON = "adapt.json"  # what was asked for, in a folder of several runs
 # Options that may be others when a run is resumed; the rest is in its folder.
@@ -144,14 +145,7 @@ def adapt_command(
     else:
         if source is None or target is None:
             raise ValueError("--source and --target are needed, or --resume with a run folder")
-        origin = {
-            "source": source,
-            "target": target,
-            "evaluation": evaluation,
-            "data_root": None if data_root is None else str(data_root),
-            "strict": strict,
-            "partial": partial,
-        }
+        origin = origin_of(source, target, evaluation, data_root, strict=strict, partial=partial)
         fields = {
             "network": network,
             "weights": weights,
@@ -170,7 +164,7 @@ def adapt_command(
             raise ValueError("--method and --set method are the same; give one of them")
         methods = method or [str(changes.pop("method", base.method))]
         chosen = base.override({"method": methods[0], **changes} if len(methods) == 1 else changes)
-        chosen = chosen.locate_weights(data_root)
+        chosen = absolute_weights(chosen.locate_weights(data_root))
         _check_methods(methods, chosen)
         job = _Job(origin, chosen, methods, output or _default_output(origin, methods), download)
     if devices > 1 and len(job.methods) > 1:
@@ -192,9 +186,17 @@ class _Job:
     """What was asked for: data, recipe, methods and the folder."""
 
     def __init__(
-        self, origin: dict[str, Any], recipe: Recipe, methods: list[str], output: Path, download: bool = False
+        self,
+        origin: dict[str, Any],
+        recipe: Recipe,
+        methods: list[str],
+        output: Path,
+        download: bool = False,
+        *,
+        begun: bool = False,
     ) -> None:
         self.origin, self.recipe, self.methods, self.output, self.download = origin, recipe, methods, output, download
+        self.begun = begun  # whether the folder is there, and says what was asked for
 
 
 def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, report: bool, quiet: bool) -> None:
@@ -225,28 +227,62 @@ def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, report:
             console.print(f"written: {path}", markup=False, highlight=False)
 
 
+def origin_of(
+    source: str, target: str, evaluation: str | None, data_root: Path | None, *, strict: bool, partial: bool
+) -> dict[str, Any]:
+    """Where the data lie, in words that mean the same when a run is resumed from another working folder."""
+    return {
+        "source": from_anywhere(source, data_root),
+        "target": from_anywhere(target, data_root),
+        "evaluation": None if evaluation is None else from_anywhere(evaluation, data_root),
+        "data_root": None if data_root is None else str(data_root.absolute()),
+        "strict": strict,
+        "partial": partial,
+    }
+
+
+def absolute_weights(recipe: Recipe) -> Recipe:
+    """The recipe with the path of its weights, where it is one, as it can be read from any working folder."""
+    weights = recipe.weights
+    if weights is None or not ("." in weights or "/" in weights) or not Path(weights).is_file():  # else a name
+        return recipe
+    return recipe.override({"weights": str(Path(weights).absolute())})
+
+
 def load_job(job: _Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
     """Source, target and, where it is another, what is evaluated."""
-    origin, recipe = job.origin, job.recipe
     with progress_bar("reading images", quiet=quiet) as progress:
+        try:
+            return _load(job, progress)
+        except FileNotFoundError as error:
+            if not job.begun:
+                raise
+            raise FileNotFoundError(
+                f"data of {job.output} are not where they were when it was begun: {error}. Put them, or a link to "
+                "them, there again; if the path is relative, call from the folder from which it was begun"
+            ) from error
 
-        def read(spec: str, *, train: bool = True) -> Domain:
-            return load_domain(
-                spec,
-                data_root=origin["data_root"],
-                train=train,
-                download=job.download,
-                strict=origin["strict"],
-                size=recipe.reading_size,
-                in_memory=None,
-                progress=progress,
-            )
 
-        source, target = read(origin["source"]), read(origin["target"])
-        if origin["evaluation"] is not None:
-            return source, target, read(origin["evaluation"], train=False)
-        if has_test_part(origin["target"]):
-            return source, target, read(origin["target"], train=False)
+def _load(job: _Job, progress: Progress) -> tuple[Domain, Domain, Domain | None]:
+    origin, recipe = job.origin, job.recipe
+
+    def read(spec: str, *, train: bool = True) -> Domain:
+        return load_domain(
+            spec,
+            data_root=origin["data_root"],
+            train=train,
+            download=job.download,
+            strict=origin["strict"],
+            size=recipe.reading_size,
+            in_memory=None,
+            progress=progress,
+        )
+
+    source, target = read(origin["source"]), read(origin["target"])
+    if origin["evaluation"] is not None:
+        return source, target, read(origin["evaluation"], train=False)
+    if has_test_part(origin["target"]):
+        return source, target, read(origin["target"], train=False)
     return source, target, None
 
 
@@ -341,10 +377,10 @@ def read_job(folder: Path) -> _Job:
         kinds = {"origin": dict, "recipe": dict, "methods": list}
         if not isinstance(content, dict) or any(not isinstance(content.get(key), kind) for key, kind in kinds.items()):
             raise ValueError(f"{several} is damaged: accepted are the fields {', '.join(kinds)} of a comparison")
-        return _Job(content["origin"], Recipe(**content["recipe"]), content["methods"], folder)
+        return _Job(content["origin"], Recipe(**content["recipe"]), content["methods"], folder, begun=True)
     manifest = RunFolder(folder).read_manifest()
     recipe = Recipe(**manifest["recipe"])
     origin = manifest["data"]["origin"]
     if not origin:
         raise ValueError(f"{folder} was not begun by `bures adapt`: resume it with bures.training.adapt(resume=True)")
-    return _Job(origin, recipe, [recipe.method], folder)
+    return _Job(origin, recipe, [recipe.method], folder, begun=True)

@@ -16,6 +16,8 @@ __all__ = ["figure"]
 
 # What the command line calls an option, where the library has another name.
 FLAGS = {"tasks": "task", "n": "samples", "n_classes": "classes", "data_root": "data-root"}
+# Suffixes of pictures that are not written. Others, as in v1.2-figure, are part of a name.
+OTHER_SUFFIXES = (".jpg", ".jpeg", ".gif", ".webp", ".eps", ".tif", ".tiff", ".bmp", ".html")
 SOME, HOW = "Of some figures", "How it is written"
 NAMES = "ablation, alignment, convergence, hyperparameters, network, time, training, tsne, validators"
 
@@ -72,6 +74,12 @@ def figure(
     info = figure_info(name)
     style_named(style)
     stem = output if output is not None else Path(name)
+    if stem.suffix.lower() in OTHER_SUFFIXES:
+        accepted = ", ".join(f".{kind}" for kind in FORMATS)
+        raise ValueError(
+            f"--output {str(stem)!r} ends in {stem.suffix}, which is not written; accepted are {accepted}, or a name "
+            "without a suffix for all of them"
+        )
     if formats is None and stem.suffix[1:].lower() in FORMATS:  # one file, which is named as a whole
         stem, formats = stem.with_suffix(""), stem.suffix[1:].lower()
     kinds = [part.strip() for part in (",".join(FORMATS) if formats is None else formats).split(",") if part.strip()]

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bures.cli._options import DATA, TRAINING, Accelerator, DataRoot, Partial, Quiet, RecipeName, refuse_beside_resume
-from bures.cli.adapt import _Job, load_job, read_overrides
+from bures.cli.adapt import _Job, absolute_weights, load_job, origin_of, read_overrides
 from bures.files import write_json
 from bures.methods import method_names
 from bures.selection import validator_names
@@ -110,15 +110,9 @@ def tune_command(
         changes = read_overrides(override or [])
         changes |= {name: value for name, value in (("method", method), ("select", select)) if value is not None}
         chosen = (Recipe() if recipe is None else load_recipe(recipe)).override(changes)
+        chosen = absolute_weights(chosen)
         job = {
-            "origin": {
-                "source": source,
-                "target": target,
-                "evaluation": evaluation,
-                "data_root": None if data_root is None else str(data_root),
-                "strict": False,
-                "partial": partial,
-            },
+            "origin": origin_of(source, target, evaluation, data_root, strict=False, partial=partial),
             "recipe": chosen.to_dict(),
             "space": _space(space, chosen),
             "trials": trials or 20,
@@ -138,9 +132,10 @@ def _search(job: dict[str, Any], folder: Path, storage: str | None, accelerator:
 
     _import_optuna()  # what is missing is said before data are read
     recipe = Recipe(**job["recipe"]).locate_weights(job["origin"]["data_root"])
-    source, target, evaluation = load_job(_Job(job["origin"], recipe, [recipe.method], folder), quiet)
+    begun = (folder / SEARCH).is_file()
+    source, target, evaluation = load_job(_Job(job["origin"], recipe, [recipe.method], folder, begun=begun), quiet)
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / SEARCH).is_file():
+    if not begun:
         write_json(folder / SEARCH, job)
     console = Console()
 

@@ -20,6 +20,8 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 Result = TypeVar("Result")
 
+SCALED = "accepted are 8 bits, integers of 16 bits from 0 to 65535, and floating-point numbers from 0 to 1"
+ROUNDING = 1e-4  # by which floating-point values may pass the ends of their range
 NAMED = 5  # how many files a message names before it counts the rest
 
 
@@ -59,12 +61,28 @@ def decode_image(path: str | Path, size: int | None) -> NDArray[np.uint8]:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):  # 16 bits a pixel, which convert("RGB") would clip instead of scaling
-        grey = np.clip(np.asarray(image, dtype=np.int64), 0, 65535) // 257
-        image = Image.fromarray(grey.astype(np.uint8))
+    if image.mode == "F" or image.mode.startswith("I"):  # convert("RGB") would clip these instead of scaling them
+        image = Image.fromarray(_to_bytes(image))
     elif image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")
+
+
+def _to_bytes(image: Image.Image) -> NDArray[np.uint8]:
+    """Grey values of more than 8 bits, or in floating point, scaled to 0 to 255; raise where their scale is unknown."""
+    values = np.asarray(image)
+    if not np.isfinite(values).all():
+        raise ValueError(f"its values include NaN or infinity; {SCALED}")
+    low, high = values.min().item(), values.max().item()
+    if image.mode == "F":
+        if low < -ROUNDING or high > 1 + ROUNDING:
+            raise ValueError(f"its values are floating-point numbers from {low:g} to {high:g}; {SCALED}")
+        return np.asarray(np.rint(np.clip(values, 0, 1) * np.float32(255)), dtype=np.uint8)
+    # Pillow reads integers of 16 bits as such (I;16) or, from some formats, as 32 bits (I). In TIFF files the latter
+    # are 32 bits indeed, or have a sign; where they hold bytes, they would become black on the scale of 16 bits.
+    if low < 0 or high > 65535 or (image.mode == "I" and image.format == "TIFF" and 0 < high <= 255):
+        raise ValueError(f"its values are wide integers from {low} to {high}, whose scale is unknown; {SCALED}")
+    return (values // 257).astype(np.uint8)
 
 
 def map_files(

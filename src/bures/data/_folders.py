@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -78,7 +78,8 @@ def image_folder(
     """Read a folder of images as a domain.
 
     A folder with one folder for each class is a labelled domain; a flat folder of images is an unlabelled one. Hidden
-    files and files that are no images by their suffix are ignored. Samples are in the order of their names.
+    files and files that are no images by their suffix are ignored. Samples are in the order of their names; those
+    behind links to folders, which are followed, come last in their class.
 
     Parameters
     ----------
@@ -186,10 +187,24 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in IMAGE_SUFFIXES
 
 
-def _images_below(folder: Path) -> Iterable[Path]:
-    for here, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _hidden(name))
-        yield from (Path(here, name) for name in sorted(files) if not _hidden(name) and _is_image(Path(name)))
+def _images_below(folder: Path) -> Iterator[Path]:
+    """Images in a folder and the folders below it, then those behind links to folders; no folder is read twice.
+
+    A link to a folder above, in which the images of other classes lie too, is a cycle and not followed.
+    """
+    parent = folder.parent.resolve()  # the folder may be a link itself
+    above = {parent, *parent.parents, *folder.resolve().parents}
+    starts, seen = [folder], set[Path]()
+    for start in starts:  # links that are found are added
+        for here, folders, files in os.walk(start):
+            if (real := Path(here).resolve()) in seen:
+                folders.clear()
+                continue
+            seen.add(real)
+            folders[:] = sorted(name for name in folders if not _hidden(name))
+            links = (Path(here, name) for name in folders if os.path.islink(os.path.join(here, name)))
+            starts.extend(link for link in links if link.resolve() not in above)
+            yield from (Path(here, name) for name in sorted(files) if not _hidden(name) and _is_image(Path(name)))
 
 
 def _read(

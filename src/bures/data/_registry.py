@@ -15,7 +15,7 @@ from bures.data._feature_files import read_features
 from bures.data._feature_formats import FEATURE_SUFFIXES
 from bures.data._folders import BENCHMARKS, benchmark_domain, find_named, image_folder, plain
 
-__all__ = ["has_test_part", "known_domains", "load_domain"]
+__all__ = ["from_anywhere", "has_test_part", "known_domains", "load_domain"]
 
 EMBEDDED: dict[str, Callable[..., Domain]] = {"optdigits": optdigits, "mnist5k": mnist5k}
 DIGIT_SETS: dict[str, Callable[..., Domain]] = {"mnist": mnist, "usps": usps}
@@ -77,8 +77,7 @@ def load_domain(
     1797
     """
     root = Path(data_root) if data_root is not None else _environment_root()
-    text = os.fspath(spec)
-    by_path = isinstance(spec, Path) or os.path.isabs(text) or text.startswith((".", "~"))
+    text, by_path = os.fspath(spec), _by_path(spec)
     if not by_path and (name := find_named(text, EMBEDDED)):
         return _shown(EMBEDDED[name](size=size), labels)
     if not by_path and (name := find_named(text, DIGIT_SETS)):
@@ -86,12 +85,11 @@ def load_domain(
 
     read = {"strict": strict, "size": 256 if size is None else size, "in_memory": in_memory, "progress": progress}
     benchmark, _, domain = text.partition("/")
-    is_file = _is_feature_file(text)
-    is_benchmark = not (by_path or is_file or "/" in domain) and find_named(benchmark, BENCHMARKS) is not None
+    is_benchmark = not by_path and _is_benchmark(text)
     if is_benchmark and root is not None:
         return _shown(benchmark_domain(benchmark, domain, root, **read), labels)  # type: ignore[arg-type]
 
-    path, _, part = text.partition("#") if is_file else (text, "", "")
+    path, part = _path_and_part(text)
     for place in _places(path, root):
         if place.is_dir():
             return _shown(image_folder(place, **read), labels)  # type: ignore[arg-type]
@@ -100,6 +98,21 @@ def load_domain(
     if is_benchmark:
         raise _no_root(text)
     raise FileNotFoundError(_unknown(text, path, root))
+
+
+def from_anywhere(spec: str, data_root: str | Path | None = None) -> str:
+    """What means the same domain from any working folder: a path as an absolute one, a name as it is.
+
+    What is not there stays as it is too, for :func:`load_domain` to refuse.
+    """
+    root = Path(data_root) if data_root is not None else _environment_root()
+    named = find_named(spec, (*EMBEDDED, *DIGIT_SETS)) or (root is not None and _is_benchmark(spec))
+    if named and not _by_path(spec):
+        return spec
+    path, part = _path_and_part(spec)
+    place = next((place.absolute() for place in _places(path, root) if place.exists()), None)
+    found = spec if place is None else f"{place}#{part}" if part else str(place)
+    return found if place is None or _path_and_part(found) == (str(place), part) else spec  # a folder may have a #
 
 
 def has_test_part(spec: str) -> bool:
@@ -135,6 +148,22 @@ def _no_root(name: str) -> ValueError:
         f"spec={name!r} is a data set in files and data_root is not given; "
         "pass data_root= or set the environment variable BURES_DATA to the folder of the data sets"
     )
+
+
+def _by_path(spec: str | Path) -> bool:
+    text = os.fspath(spec)
+    return isinstance(spec, Path) or os.path.isabs(text) or text.startswith((".", "~"))
+
+
+def _is_benchmark(text: str) -> bool:
+    benchmark, _, domain = text.partition("/")
+    return "/" not in domain and not _is_feature_file(text) and find_named(benchmark, BENCHMARKS) is not None
+
+
+def _path_and_part(text: str) -> tuple[str, str]:
+    """A path, and the domain of a feature file that holds several."""
+    path, _, part = text.partition("#") if _is_feature_file(text) else (text, "", "")
+    return path, part
 
 
 def _is_feature_file(text: str) -> bool:

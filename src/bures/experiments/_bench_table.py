@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from bures.experiments._grid import ADABN, Grid
-from bures.experiments._outcomes import Outcome, outcomes, variant_text
+from bures.experiments._outcomes import Outcome, method_label, outcomes, variant_text
 from bures.experiments._paper import PaperRow, paper_table
 from bures.experiments._shallow import SHALLOW_RECIPE
 
@@ -69,7 +69,7 @@ class TableRow:
     @property
     def label(self) -> str:
         """The method, and what differs from the recipe."""
-        return f"{self.method} ({self.variant})" if self.variant else self.method
+        return method_label(self.method, self.variant)
 
     @property
     def is_waiting(self) -> bool:

@@ -65,24 +65,19 @@ class Ledger:
             stream.seek(self._read)
             *lines, rest = stream.read().split(b"\n")
         for line in lines:
-            self._lines += 1
             if line.strip():
-                try:
-                    self._keep(json.loads(line))
-                except (ValueError, RecursionError) as error:
-                    raise ValueError(f"{self.path} is damaged in line {self._lines}: {error}") from error
+                self._keep(line, self._lines + 1)
+            self._lines += 1
             self._read += len(line) + 1
-        with suppress(ValueError, RecursionError):  # a last line without its end: cut off by a kill, or written by hand
-            if rest.strip():
-                self._keep(json.loads(rest))
+        if _is_result(rest):  # a last line without its end, written by hand; else it was cut off by a kill
+            self._keep(rest, self._lines + 1)
         return dict(self._results)
 
-    def _keep(self, result: Any) -> None:
-        if not isinstance(result, dict) or not isinstance(result.get("key"), str):
-            raise ValueError("a result with a key is expected")
-        check_result(result)
-        if (result.get("schema") or 1) > SCHEMA:
-            raise ValueError(f"it has schema {result['schema']}, and this version of bures reads up to {SCHEMA}")
+    def _keep(self, line: bytes, number: int) -> None:
+        try:
+            result = _parse(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{self.path} is damaged in line {number}: {error}") from error
         self._results.setdefault(result["key"], result)
 
     def append(self, result: Mapping[str, Any]) -> bool:
@@ -117,7 +112,7 @@ class Ledger:
             ) from error
 
     def _mend(self, handle: int) -> None:
-        """End the last line: writers hold the lock, so a line without its end has lost its writer."""
+        """End the last line, or cut it off where it is no result: writers hold the lock, so it has lost its writer."""
         size = os.fstat(handle).st_size
         with self.path.open("rb") as stream:
             stream.seek(max(0, size - 1))
@@ -125,13 +120,10 @@ class Ledger:
                 return
         content = self.path.read_bytes()
         start = content.rfind(b"\n") + 1
-        rest = content[start:]
-        try:
-            json.loads(rest)
-        except ValueError:
-            os.ftruncate(handle, start)
-        else:
+        if _is_result(content[start:]):
             os.write(handle, b"\n")
+        else:
+            os.ftruncate(handle, start)
 
     def claim(self, key: str) -> Claim | None:
         """Keep other sweeps from beginning a cell; None where one has begun or finished it."""
@@ -214,6 +206,33 @@ def read_results(ledger: str | Path) -> list[dict[str, Any]]:
     if not Path(ledger).is_file():
         raise FileNotFoundError(f"ledger={str(ledger)!r} is not a file")
     return list(Ledger(ledger).results().values())
+
+
+class _LaterSchemaError(ValueError):
+    """A result that a later version has written."""
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    """The result in a line; ValueError or RecursionError where there is none that can be read."""
+    result = json.loads(line)
+    if not isinstance(result, dict) or not isinstance(result.get("key"), str):
+        raise ValueError("a result with a key is expected")
+    schema = result.get("schema")
+    if isinstance(schema, int) and schema > SCHEMA:  # before the fields, which may be others there
+        raise _LaterSchemaError(f"it has schema {schema}, and this version of bures reads up to {SCHEMA}")
+    check_result(result)
+    return result
+
+
+def _is_result(line: bytes) -> bool:
+    """Whether a last line without its end is whole. One of a later schema is: it is refused, but must not be lost."""
+    try:
+        _parse(line)
+    except _LaterSchemaError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Outcome", "epoch_accuracies", "outcomes", "variant_of", "variant_text"]
+__all__ = ["Outcome", "epoch_accuracies", "method_label", "outcomes", "variant_of", "variant_text"]
 
 
 class Outcome(NamedTuple):
@@ -101,6 +101,18 @@ def variant_of(result: Mapping[str, Any]) -> str:
 def variant_text(changes: Mapping[str, Any]) -> str:
     """Changes of a recipe, as text."""
     return ", ".join(f"{name}={_plain(json.dumps(value))}" for name, value in sorted(changes.items()))
+
+
+def method_label(method: str, variant: str) -> str:
+    """A method as tables name it, with what differs from the recipe: such runs are no further seeds of those without.
+
+    Examples
+    --------
+    >>> from bures.experiments._outcomes import method_label
+    >>> method_label("ckb", "lr=0.1"), method_label("ckb", "")
+    ('ckb (lr=0.1)', 'ckb')
+    """
+    return f"{method} ({variant})" if variant else method
 
 
 def _plain(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from bures.experiments._cell import Cell, rounded
 from bures.methods import method_options
+from bures.training import Recipe
 
 __all__ = ["changed_fields", "changed_recipes"]
 
@@ -23,23 +24,26 @@ def changed_fields(cell: Cell, result: Mapping[str, Any]) -> list[str]:
     cell : Cell
         With its recipe as it is now.
     result : mapping
-        What the ledger holds of the cell. Fields that it lacks are younger than the run, and ignored; so are the
-        validators, which change no training.
+        What the ledger holds of the cell. Fields that its recipe lacks are younger than the run and had their
+        defaults: later versions add fields so that trainings without them stay what they were. The validators, which
+        change no training, are ignored; a result without any recipe tells nothing.
 
     Examples
     --------
     >>> from bures.experiments import Cell, changed_fields
     >>> cell = Cell("usps", "mnist", "digits", "ckb", 0)
-    >>> changed_fields(cell, {"recipe": {"lr": 0.1, "epochs": 10, "options": {"entropy": 0.05, "alpha": 1.0}}})
+    >>> then = cell.build().to_dict() | {"lr": 0.1}
+    >>> changed_fields(cell, {"recipe": then})
     ['lr']
     """
-    then, now = result.get("recipe") or {}, rounded(cell.build().to_dict())
-    weights = [None if recipe.get("weights") is None else Path(recipe["weights"]).name for recipe in (then, now)]
-    plain = [name for name in now if name in then and name not in (*APART, *WATCHING)]
-    changed = [name for name in plain if then[name] != now[name]]
-    if "weights" in then and weights[0] != weights[1]:
+    if not result.get("recipe"):
+        return []
+    then, now = rounded(Recipe().to_dict()) | result["recipe"], rounded(cell.build().to_dict())
+    changed = [name for name in now if name not in (*APART, *WATCHING) and then[name] != now[name]]
+    weights = [None if recipe["weights"] is None else Path(recipe["weights"]).name for recipe in (then, now)]
+    if weights[0] != weights[1]:
         changed.append("weights")
-    if isinstance(then.get("options"), Mapping):
+    if isinstance(then["options"], Mapping):
         for name, default in method_options(cell.method).items():  # those of other methods do not matter
             if then["options"].get(name, default) != now["options"].get(name, default):
                 changed.append(f"options.{name}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from bures.experiments._outcomes import outcomes
+from bures.experiments._outcomes import method_label, outcomes
 
 __all__ = ["accuracy_table", "to_markdown"]
 
@@ -62,8 +62,7 @@ def _short(task: str) -> str:
 
 def _flatten(results: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
     for run in outcomes(results):
-        # Runs with changes of the recipe are no further seeds of those without.
-        method = f"{run.method} ({run.variant})" if run.variant else run.method
+        method = method_label(run.method, run.variant)
         yield {"recipe": run.recipe, "task": run.task, "method": method, "accuracy": run.last}
 
 
