@@ -86,10 +86,11 @@ def test_sixteen_bits_have_the_levels_of_the_same_picture_in_eight(tmp_path, suf
     assert np.array_equal(decode_image(tmp_path / f"deep{suffix}", None), np.stack([levels] * 3))
 
 
-def test_floating_point_pictures_from_0_to_1_have_the_levels_of_the_same_picture_in_bytes(tmp_path):
+@pytest.mark.parametrize("top", [1, 255])
+def test_floating_point_pictures_have_the_levels_of_the_same_picture_in_bytes(top, tmp_path):
     levels = np.arange(256).reshape(16, 16)
-    values = (levels / 255).astype(np.float32)
-    values[-1, -1] += 1e-6  # as rounding leaves it
+    values = (levels / 255 * top).astype(np.float32)
+    values[-1, -1] += 1e-6 * top  # as rounding leaves it
     Image.fromarray(values).save(tmp_path / "float.tif")
     assert np.array_equal(decode_image(tmp_path / "float.tif", None), np.stack([levels] * 3))
 
@@ -97,7 +98,7 @@ def test_floating_point_pictures_from_0_to_1_have_the_levels_of_the_same_picture
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        (np.float32([[0, 255]]), "floating-point numbers from 0 to 255; accepted are .* numbers from 0 to 1"),
+        (np.float32([[0, 300]]), "floating-point numbers from 0 to 300; accepted are .* numbers from 0 to 1 or to 255"),
         (np.float32([[-1, 1]]), "floating-point numbers from -1 to 1;"),
         (np.float32([[0, np.nan]]), "NaN or infinity"),
         (np.int32([[0, 65536]]), "wide integers from 0 to 65536,"),

@@ -20,7 +20,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 Result = TypeVar("Result")
 
-SCALED = "accepted are 8 bits, integers of 16 bits from 0 to 65535, and floating-point numbers from 0 to 1"
+SCALED = "accepted are 8 bits, integers of 16 bits from 0 to 65535, and floating-point numbers from 0 to 1 or to 255"
 ROUNDING = 1e-4  # by which floating-point values may pass the ends of their range
 NAMED = 5  # how many files a message names before it counts the rest
 
@@ -75,9 +75,10 @@ def _to_bytes(image: Image.Image) -> NDArray[np.uint8]:
         raise ValueError(f"its values include NaN or infinity; {SCALED}")
     low, high = values.min().item(), values.max().item()
     if image.mode == "F":
-        if low < -ROUNDING or high > 1 + ROUNDING:
+        if low < -ROUNDING or high > 255 * (1 + ROUNDING):
             raise ValueError(f"its values are floating-point numbers from {low:g} to {high:g}; {SCALED}")
-        return np.asarray(np.rint(np.clip(values, 0, 1) * np.float32(255)), dtype=np.uint8)
+        scale = np.float32(255 if high <= 1 + ROUNDING else 1)  # or bytes, which are floating-point numbers by accident
+        return np.asarray(np.rint(np.clip(values * scale, 0, 255)), dtype=np.uint8)
     # Pillow reads integers of 16 bits as such (I;16) or, from some formats, as 32 bits (I). In TIFF files the latter
     # are 32 bits indeed, or have a sign; where they hold bytes, they would become black on the scale of 16 bits.
     if low < 0 or high > 65535 or (image.mode == "I" and image.format == "TIFF" and 0 < high <= 255):

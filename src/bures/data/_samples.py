@@ -114,7 +114,8 @@ class ImageFiles:
     """Images in files, decoded when they are asked for, as RGB in uint8, warped to one size.
 
     Grey, palette, RGBA, CMYK and 16-bit pictures all become RGB; transparency is dropped, as torchvision does.
-    Floating-point pictures are scaled by 255 where their values lie in 0 to 1, and cannot be decoded otherwise.
+    Floating-point pictures are scaled by 255 where their values lie in 0 to 1, taken as they are where they lie in 0 to
+    255, and cannot be decoded otherwise.
 
     Parameters
     ----------
