@@ -48,7 +48,7 @@ import validator_tables  # noqa: E402
 from page_tables import check_only, fill_tables, update  # noqa: E402
 
 from benchmarks import scale  # noqa: E402
-from benchmarks.report import machine  # noqa: E402
+from benchmarks.report import machine, read_trainings  # noqa: E402
 from benchmarks.table import markdown_table  # noqa: E402
 
 PAGES = (
@@ -276,15 +276,14 @@ def trial(key: str) -> str:
 
 def trials(recipe: str, method: str, task: str) -> str:
     """Mean accuracy of trials over their seeds, and with "mean" over their tasks."""
-    found = [run for run in results("trials") if (run["recipe_name"], run["method"]) == (recipe, method)]
-    found = [run for run in found if task in ("mean", run["task"].replace("->", ":"))]
+    found = [run for run in _runs("trials", recipe, method) if task in ("mean", run["task"].replace("->", ":"))]
     return f"{100 * mean(run['final']['accuracy'] for run in found):.1f}"
 
 
 def throughput(field: str) -> str:
     """A ratio of the benchmark of whole trainings on a GPU."""
-    manifest = json.loads((ROOT / "benchmarks/results/throughput-cuda.json").read_text(encoding="utf-8"))
-    return f"{manifest['results'][0][field]:.2f}"
+    (found,) = [manifest for manifest in read_trainings()["throughput"] if "accelerator" in manifest["hardware"]]
+    return f"{found['results'][0][field]:.2f}"
 
 
 QUESTIONS: dict[str, Callable[..., str]] = {

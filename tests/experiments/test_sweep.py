@@ -18,8 +18,7 @@ from toy_cells import ToyCell, cells, marks, survivors
 
 from bures.experiments import Cell, InterruptedSweep, Ledger, accuracy_table, read_results, run_sweep, to_markdown
 from bures.experiments._sweep import _freeze
-from bures.training import AdaptationModule, adapt
-from bures.training._run_folder import RunFolder
+from bures.training import AdaptationModule, RunFolder, adapt
 
 # Networks that made two steps predict few classes.
 pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed")

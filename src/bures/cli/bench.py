@@ -211,8 +211,10 @@ class _Runner:
             try:
                 sweep = run_sweep(cells, ledger, limit=self.limit, minutes=minutes, on_event=notify, **self.options)
             except (InterruptedSweep, KeyboardInterrupt) as stop:
-                state = "long trainings keep their state"
-                tell(f"stopped; what is finished is kept in {kept}, and {state}. Go on with: {again()}")
+                tell(
+                    f"stopped; what is finished is kept in {kept}, and long trainings keep their state. "
+                    f"Go on with: {again()}"
+                )
                 raise typer.Exit(128 + getattr(stop, "number", 2)) from None
         if self.limit is not None:
             self.limit -= sweep.begun

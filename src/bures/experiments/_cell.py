@@ -20,9 +20,8 @@ from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
 from bures.experiments._ledger import SCHEMA
 from bures.provenance import versions
-from bures.training import CheckpointError, Recipe, Run, adapt, load_recipe
+from bures.training import CheckpointError, Recipe, Run, RunFolder, adapt, load_recipe
 from bures.training._head_training import HEAD_FIELDS
-from bures.training._run_folder import RunFolder
 
 __all__ = ["Cell", "RunnableCell", "load_cached", "noted_warnings", "rounded"]
 
@@ -152,8 +151,7 @@ class Cell:
             "notes": list(dict.fromkeys([*manifest["notes"], *notes])),
             "data": {side: {name: manifest["data"][side][name] for name in described} for side in sides},
             "recipe": rounded(shown),
-            **{name: rounded(manifest[name]) for name in HEAD_FIELDS if name in manifest},
-            **{name: manifest[name] for name in ("resumed",) if name in manifest},
+            **{name: rounded(manifest[name]) for name in (*HEAD_FIELDS, "resumed") if name in manifest},
             "versions": manifest["versions"],
             "hardware": manifest["hardware"],
         }

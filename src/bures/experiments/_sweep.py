@@ -231,7 +231,7 @@ class _Work:
         """The cells to be run, each claimed when a process is free for it."""
         waiting = self.suspects or self.queue
         while waiting:
-            if self.error is not None or self.ended or self._is_time_up():
+            if self.ended or self._is_time_up():
                 self.ended = True
                 return
             cell = waiting.pop(0)

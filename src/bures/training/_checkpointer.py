@@ -25,14 +25,14 @@ class Checkpointer(L.Callback):
 
     Parameters
     ----------
-    folder : RunFolder or None
-        Where the checkpoint goes; None writes none.
+    folder : RunFolder
+        Where the checkpoint goes.
     recorder : EpochRecorder
         Its rows belong to the state.
     fingerprint : dict
         What decides the training.
-    every : float
-        Seconds between checkpoints; 0 saves after every step.
+    every : float or None
+        Seconds between checkpoints; 0 saves after every step, None never.
     signals : SignalListener
         Hears who asks for a stop; it is entered around the training.
     state : dict, optional
@@ -43,10 +43,10 @@ class Checkpointer(L.Callback):
 
     def __init__(
         self,
-        folder: RunFolder | None,
+        folder: RunFolder,
         recorder: EpochRecorder,
         fingerprint: dict[str, Any],
-        every: float,
+        every: float | None,
         signals: SignalListener,
         state: dict[str, Any] | None = None,
         *,
@@ -89,13 +89,13 @@ class Checkpointer(L.Callback):
 
     def _save_if_due(self, trainer: L.Trainer, module: AdaptationModule, *, always: bool = False) -> None:
         heard = self.signals.heard  # once: a signal that comes after this is for the next step, which saves its state
-        due = always or heard is not None or time.monotonic() - self._last >= self.every
-        if due and trainer.is_global_zero and self.folder is not None:
+        asked = always or heard is not None
+        if self.every is not None and trainer.is_global_zero and (asked or time.monotonic() - self._last >= self.every):
             self._save(self.folder.checkpoint, trainer, module)
         if heard is not None and trainer.is_global_zero:
             if trainer.strategy.launcher is not None:  # the others wait for this process and have nothing to save
                 trainer.strategy.launcher.kill(signal.SIGKILL)
-            raise self.signals.stopped(heard, module.steps_done, saved=self.folder is not None)
+            raise self.signals.stopped(heard, module.steps_done, saved=self.every is not None)
 
     def _save(self, path: Path, trainer: L.Trainer, module: AdaptationModule) -> None:
         module.check_finite()  # a checkpoint is always one that training can go on from

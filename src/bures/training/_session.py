@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -72,13 +71,7 @@ class Session:
         )
         self.signals = SignalListener() if signals is None else signals
         self.checkpointer = Checkpointer(
-            None if every is None else folder,
-            self.recorder,
-            setting.fingerprint,
-            math.inf if every is None else every,
-            self.signals,
-            state,
-            at_end=keep_files,
+            folder, self.recorder, setting.fingerprint, every, self.signals, state, at_end=keep_files
         )
         self.console = Console(stderr=True)
         self.progress = progress and self.console.is_terminal
