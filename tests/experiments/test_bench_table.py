@@ -120,6 +120,16 @@ def test_the_paper_stands_beside_and_what_was_not_run_is_told():
     assert [line.missing for line in alexnet.rows if line.recipe == "AlexNet, fine-tuned"] == ["not run here"] * 2
 
 
+def test_rows_of_the_paper_without_one_of_ours_are_named():
+    table = bench_table(load_grid("office10-images"), [])
+    assert [line.method for line in table.rows if line.method == "GFK"] == ["GFK"]
+    (note,) = [note for note in table.notes if "not run here" in note]
+    assert note.startswith("In the paper alone, and not run here: GFK, ")
+    assert "CKB" not in note
+    without = bench_table(load_grid("office10-images"), [], paper=False)
+    assert not any("not run here" in note for note in without.notes)
+
+
 def test_fewer_tasks_and_methods_on_request():
     table = bench_table(load_grid("digits"), RUNS, methods=["ckb"], tasks=["usps:mnist"], recipes=["digits"])
     assert [line.method for line in table.rows] == ["ckb", "CKB"]

@@ -39,6 +39,17 @@ def test_noise_keeps_what_there_is():
     assert preferred_validator([run("a", 0.1) for _ in range(20)], current="im") == "im"
 
 
+def test_a_difference_that_no_table_shows_changes_nothing():
+    # Both are the same in every task, so that no noise hides them.
+    small, large = ([run(task, gain) for task in "abc"] for gain in (0.0009, 0.0011))
+    assert compare_validators(small, current="im").loc["snd", "epochs_margin"] < 0.01
+    assert compare_validators(small, current="im").loc["snd", "verdict"] == "tie"
+    assert compare_validators(small, current="snd").loc["im", "verdict"] == "tie"
+    assert preferred_validator(small, current="im") == "im"
+    assert compare_validators(large, current="im").loc["snd", "verdict"] == "better"
+    assert compare_validators(large, current="snd").loc["im", "verdict"] == "worse"
+
+
 def test_tasks_into_one_domain_are_one_piece_of_evidence():
     gains = [0.10, 0.13, 0.07]
     alone = [run(f"s->{target}", gain) for target, gain in zip("xyz", gains, strict=True)]

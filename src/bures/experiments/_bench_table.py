@@ -176,7 +176,9 @@ def bench_table(
         rows += [TableRow(recipe, method, "", empty, Entry(), missing=NOT_HERE) for recipe, method in grid.not_run]
     if paper and grid.paper is not None:
         table = paper_table(grid.paper)
-        rows = _with_paper(grid, rows, table.rows, table.network, methods)
+        rows, alone = _with_paper(grid, rows, table.rows, table.network, methods)
+        if alone:
+            notes.append(f"In the paper alone, and not run here: {', '.join(alone)}.")
     if grid.short:
         notes.append(", ".join(f"{short}: {name}" for name, short in grid.short.items()) + ".")
     return BenchTable(grid.title, grid.tasks, tuple(rows), tuple(notes), grid.short)
@@ -244,8 +246,8 @@ def _mean(found: Mapping[str, Mapping[int, Outcome]], tasks: Sequence[str], decl
 
 def _with_paper(
     grid: Grid, rows: list[TableRow], printed: Sequence[PaperRow], network: str, methods: Sequence[str] | None
-) -> list[TableRow]:
-    """The paper's rows, each after the first of ours that it stands beside; the rest at the end."""
+) -> tuple[list[TableRow], list[str]]:
+    """The paper's rows, each after the first of ours that it stands beside, the rest at the end; names of the rest."""
     ours = [row.method for row in rows]
     after: dict[int, TableRow] = {}
     last: list[TableRow] = []
@@ -258,8 +260,8 @@ def _with_paper(
         if beside is not None:
             after[ours.index(beside)] = row
         elif methods is None and not set(line.methods) & set(grid.methods):  # else it was not asked for
-            last += [TableRow("", line.name, "", dict.fromkeys(grid.tasks, Entry()), Entry(), missing=NOT_HERE), row]
+            last.append(row)
     merged: list[TableRow] = []
     for number, row in enumerate(rows):
         merged += [row, *([after[number]] if number in after else [])]
-    return merged + last
+    return merged + last, [row.method for row in last]

@@ -18,6 +18,7 @@ from bures.selection._validator import DEFAULT_VALIDATOR, validator_names
 __all__ = ["compare_validators", "preferred_validator"]
 
 LEVEL = 0.05  # how often any of the comparisons may take noise for a difference
+RELEVANT = 0.1  # percentage points: what tables of accuracies can show
 BETTER, WORSE, TIE, SPLIT = "better", "worse", "tie", "split"
 
 
@@ -40,8 +41,9 @@ def compare_validators(results: Iterable[Mapping[str, Any]], *, current: str = D
           tasks of the mean over runs, and half the width of a confidence interval.
         - ``runs``, ``runs_margin``: the same for the choice among the runs of a task.
         - ``tasks``, ``targets``: tasks with runs that both have scored, and how many target domains they have.
-        - ``verdict``: "better" where one difference is larger than its margin and none is below the negative of its
-          own, "worse" where it is the other way round, "split" where both happen, else "tie".
+        - ``verdict``: "better" where one difference counts for it and none against it, "worse" where it is the other
+          way round, "split" where both happen, else "tie". A difference counts that is larger than its margin and at
+          least a tenth of a point: with enough runs anything is beyond chance, and not for that worth a change.
 
     Notes
     -----
@@ -164,6 +166,6 @@ def _interval(differences: pd.Series[float], comparisons: int) -> tuple[float, f
 
 def _verdict(sides: Iterable[tuple[float, float]]) -> str:
     """Comparisons with NaN are false: a choice that was never made speaks for nothing."""
-    known = list(sides)
-    ahead, behind = any(mean > margin for mean, margin in known), any(-mean > margin for mean, margin in known)
+    counted = [mean for mean, margin in sides if abs(mean) > margin and abs(mean) >= RELEVANT]
+    ahead, behind = any(mean > 0 for mean in counted), any(mean < 0 for mean in counted)
     return SPLIT if ahead and behind else BETTER if ahead else WORSE if behind else TIE
