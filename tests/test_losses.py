@@ -343,3 +343,14 @@ def test_a_compiled_loss_that_breaks_the_graph_is_still_right():
 @pytest.mark.parametrize(("loss", "kind"), with_ids(COMPILED[:2]))
 def test_a_loss_compiled_by_inductor_has_the_same_value_and_gradient(loss, kind):
     compare_compiled(loss, kind, torch.float32, fullgraph=ONE_GRAPH)
+
+
+@pytest.mark.parametrize("loss", [bures.CKBLoss(), bures.CKWLoss(), bures.MMDLoss(), bures.RunningCKWLoss(2, 2)])
+@pytest.mark.parametrize("place", range(4))
+def test_what_is_no_tensor_is_refused_by_name(loss, place):
+    tensors = [torch.ones(4, 2), torch.arange(4) % 2, torch.ones(4, 2), torch.full((4, 2), 0.5)]
+    name = ("z_s", "y_s", "z_t", "p_t")[place]
+    for wrong in (tensors[place].tolist(), tensors[place].numpy()):
+        kind = type(wrong).__name__
+        with pytest.raises(TypeError, match=rf"^{name} is a {kind}.*torch\.as_tensor"):
+            loss(*tensors[:place], wrong, *tensors[place + 1 :])

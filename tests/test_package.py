@@ -63,10 +63,19 @@ def test_every_public_name_resolves_and_is_listed_once():
         assert name in dir(bures)
 
 
+MODULES = re.findall(r"^\.\. (?:automodule|currentmodule):: bures\.(\w+)$", (ROOT / "docs/api.md").read_text(), re.M)
+
+
+@pytest.mark.parametrize("name", [*MODULES, "losses", "metrics", "moments", "feature_maps", "running_losses", "shift"])
+def test_documented_modules_need_no_import_of_their_own(name):
+    assert python(f"import bures; print(bures.{name}.__name__)").strip() == f"bures.{name}"
+    assert name in dir(bures)
+
+
 def test_every_public_name_is_known_to_type_checkers():
     source = inspect.getsource(bures)
     block = source[source.index("if TYPE_CHECKING") : source.index("__all__")]
-    for name in bures.__all__:
+    for name in [*bures.__all__, *MODULES]:
         assert re.search(rf"\b{name}\b", block), name
 
 

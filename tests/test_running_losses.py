@@ -86,6 +86,15 @@ def test_memories_have_no_graph_and_are_saved():
     assert torch.equal(again(*last), loss(*last))
 
 
+def test_evaluation_leaves_no_trace():
+    loss = bures.RunningCKWLoss(4, 3, n_waves=8).eval()
+    before = {name: buffer.clone() for name, buffer in loss.named_buffers()}
+    (z_s, y, z_t, p_t), other = batches(2)
+    assert torch.equal(loss(1000 * z_s, y, 1000 * z_t, p_t), loss(1000 * z_s, y, 1000 * z_t, p_t))
+    assert all(torch.equal(buffer, before[name]) for name, buffer in loss.named_buffers())
+    assert torch.equal(loss.train()(*other), bures.RunningCKWLoss(4, 3, n_waves=8)(*other))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("case", ["same", "zero", "one", "single class", "missing class"])
 def test_degenerate_batches_give_finite_values_and_gradients(case, dtype):

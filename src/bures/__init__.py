@@ -11,6 +11,20 @@ from bures.lazy import lazy_names
 
 if TYPE_CHECKING:
     from bures import data, selection, testing
+    from bures import estimators as estimators
+    from bures import experiments as experiments
+    from bures import feature_maps as feature_maps
+    from bures import figures as figures
+    from bures import integrations as integrations
+    from bures import losses as losses
+    from bures import methods as methods
+    from bures import metrics as metrics
+    from bures import moments as moments
+    from bures import networks as networks
+    from bures import report as report
+    from bures import running_losses as running_losses
+    from bures import shift as shift
+    from bures import training as training
     from bures.estimators import CKBAdapter as CKBAdapter
     from bures.estimators import CKBClassifier as CKBClassifier
     from bures.feature_maps import LinearMap, NystroemMap, RandomFourierMap
@@ -66,13 +80,34 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {name: "bures.losses" if name.endswith("Loss") else "bures.metrics" for name in __all__}
-_HOMES |= {"data": "bures.data", "selection": "bures.selection", "testing": "bures.testing"}
 _HOMES["RunningCKWLoss"] = "bures.running_losses"
 _HOMES |= dict.fromkeys(("LinearMap", "NystroemMap", "RandomFourierMap"), "bures.feature_maps")
 _HOMES |= dict.fromkeys(("ConditionalMoments", "MomentDistance"), "bures.moments")
 _HOMES |= dict.fromkeys(("ShiftTest", "conditional_test", "marginal_test"), "bures.testing")
 _HOMES |= dict.fromkeys(("ShiftReport", "shift_report"), "bures.shift")
-# Not in __all__: ``from bures import *`` would load scikit-learn.
+# Not in __all__: ``from bures import *`` would load scikit-learn, Lightning and matplotlib.
+_HOMES |= {
+    name: f"bures.{name}"
+    for name in (
+        "data",
+        "estimators",
+        "experiments",
+        "feature_maps",
+        "figures",
+        "integrations",
+        "losses",
+        "methods",
+        "metrics",
+        "moments",
+        "networks",
+        "report",
+        "running_losses",
+        "selection",
+        "shift",
+        "testing",
+        "training",
+    )
+}
 _HOMES |= dict.fromkeys(("CKBAdapter", "CKBClassifier"), "bures.estimators")
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -8,7 +8,7 @@ autograd graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from numbers import Integral, Real
@@ -34,6 +34,7 @@ __all__ = [
     "check_not_negative",
     "check_positive",
     "check_seed",
+    "check_tensors",
     "checks_values",
     "constant",
     "describe",
@@ -168,6 +169,13 @@ def is_missing(label: object) -> bool:
         return True
     different = label != label
     return bool(different) if isinstance(different, (bool, np.bool_)) else True
+
+
+def check_tensors(names: Iterable[str], values: Iterable[object]) -> None:
+    """Raise where an argument of a loss is something else than a tensor."""
+    for name, value in zip(names, values, strict=True):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} is a {describe(value)}; losses take torch tensors (see torch.as_tensor)")
 
 
 def describe(value: object) -> str:

@@ -230,7 +230,7 @@ def _check_simplex(argument: str, rows: Tensor, resolution: float) -> None:
         raise ValueError(
             f"{argument} has {wrong.numel()} of {len(rows)} rows that are not probabilities (row {row}: smallest entry "
             f"{float(rows[row].min()):.4g}, sum {float(totals[row]):.4g}); accepted are rows >= 0 that sum to one "
-            "(apply a softmax to logits), or pass conditioning='continuous' for a regression variable"
+            "(apply a softmax to logits); metrics take a regression variable with conditioning='continuous'"
         )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bures.arrays import Names, check_choice, full_precision
+from bures.arrays import Names, check_choice, check_tensors, full_precision
 from bures.cuda_graphs import GraphCache
 from bures.kernels import BANDWIDTH_RULES, Bandwidth, Kernel, check_bandwidth, check_kernel
 from bures.labels import read_labels
@@ -92,6 +92,7 @@ class _ConditionalLoss(_Loss):
 
     def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
         """Squared distance of a source and a target batch."""
+        check_tensors(NAMES, (z_s, y_s, z_t, p_t))
         if self.cuda_graphs and z_s.is_cuda and self._can_capture(z_s):
             return self._graphs.run(self._distance, z_s, y_s, z_t, p_t.detach())
         return self._distance(z_s, y_s, z_t, p_t)
@@ -393,6 +394,7 @@ class MMDLoss(_Loss):
             return self._distance(*tensors)
         if len(tensors) != 4:
             raise TypeError(f"MMDLoss takes (z_s, y_s, z_t, p_t) or two batches, got {len(tensors)} arguments")
+        check_tensors(NAMES, tensors)
         z_s, y_s, z_t, p_t = tensors
         if p_t.ndim != 2:
             raise ValueError(f"p_t has shape {tuple(p_t.shape)}; accepted are probabilities of shape (m, K)")

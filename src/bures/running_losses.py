@@ -14,6 +14,7 @@ from bures.arrays import (
     check_not_negative,
     check_positive,
     check_seed,
+    check_tensors,
     full_precision,
 )
 from bures.feature_maps._base import check_count
@@ -131,6 +132,7 @@ class RunningCKWLoss(nn.Module):
 
     def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
         """Squared distance of the two domains' running moments, this batch included."""
+        check_tensors(NAMES, (z_s, y_s, z_t, p_t))
         n_features, n_classes = len(self.waves), self.n_classes
         for name, rows, width in (("z_s", z_s, n_features), ("z_t", z_t, n_features), ("p_t", p_t, n_classes)):
             if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
@@ -141,18 +143,21 @@ class RunningCKWLoss(nn.Module):
             kinds = ("hard" if y_s.ndim == 1 else "soft", "soft")
             labels = read_labels(y_s, p_t, kinds, len(z_s), len(z_t), like=z_s, names=NAMES)
             dtype = torch.promote_types(z_s.dtype, torch.float32)
-            if self.bandwidth == 0:
-                self.bandwidth = _mean_square_distance(torch.cat([z_s, z_t]).detach().double())
-            s = self._add("s", z_s, labels[0].membership())
-            t = self._add("t", z_t, labels[1].membership())
+            bandwidth = self.bandwidth
+            if bandwidth == 0:
+                bandwidth = _mean_square_distance(torch.cat([z_s, z_t]).detach().double())
+                if self.training:
+                    self.bandwidth = bandwidth
+            s = self._add("s", z_s, labels[0].membership(), bandwidth)
+            t = self._add("t", z_t, labels[1].membership(), bandwidth)
             value = self.covariances * self._covariance_part(s, t) if self.covariances else s.weight.new_zeros(())
             if self.means:
                 squares, importance, _, _ = class_mean_terms(s, t, n_classes)
                 value = value + self.means * (importance * squares).sum()
             return value.to(dtype)
 
-    def _add(self, side: str, z: Tensor, y: Tensor) -> Scatter:
-        batch = _sums_of(self._features(z).double(), y.detach().double())
+    def _add(self, side: str, z: Tensor, y: Tensor, bandwidth: Tensor) -> Scatter:
+        batch = _sums_of(self._features(z, bandwidth).double(), y.detach().double())
         earlier = Scatter(**{name: getattr(self, f"{name}_{side}") for name in batch.tensors()})
         joined = earlier.faded(self.decay).plus(batch)
         if self.training:
@@ -160,9 +165,9 @@ class RunningCKWLoss(nn.Module):
                 setattr(self, f"{name}_{side}", value.detach())
         return joined
 
-    def _features(self, z: Tensor) -> Tensor:
+    def _features(self, z: Tensor, bandwidth: Tensor) -> Tensor:
         z = at_least_float32(z)
-        phase = z @ (self.waves.to(z) / self.bandwidth.to(z).sqrt())
+        phase = z @ (self.waves.to(z) / bandwidth.to(z).sqrt())
         return torch.cat([phase.cos(), phase.sin()], dim=1) / math.sqrt(phase.shape[1])
 
     def _covariance_part(self, s: Scatter, t: Scatter) -> Tensor:

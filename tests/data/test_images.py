@@ -72,6 +72,31 @@ def test_a_palette_with_transparency_raises_no_warning(tmp_path):
     assert ImageFiles([path], size=4).take(torch.tensor([0])).shape == (1, 3, 4, 4)
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pictures_are_turned_as_their_camera_says(tmp_path, orientation):
+    pixels = np.random.default_rng(0).integers(0, 256, size=(6, 4, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
+    # From the definition of the tag: which sides of the scene the first row and the first column are.
+    upright = {
+        1: pixels,
+        2: pixels[:, ::-1],
+        3: pixels[::-1, ::-1],
+        4: pixels[::-1],
+        5: pixels.transpose(1, 0, 2),
+        6: np.rot90(pixels, -1),
+        7: np.rot90(pixels.transpose(1, 0, 2), 2),
+        8: np.rot90(pixels),
+    }[orientation]
+    np.testing.assert_array_equal(decode_image(tmp_path / "a.png", None).transpose(1, 2, 0), upright)
+
+
+def test_a_damaged_tag_is_no_damaged_picture(tmp_path):
+    path = save(tmp_path / "a.png", exif=b"Exif\0\0II*\0\x08\0\0\0\xff\xff")
+    assert decode_image(path, None).shape == (3, 12, 20)
+
+
 def test_sixteen_bits_are_scaled_and_not_clipped(tmp_path):
     path = tmp_path / "deep.png"
     Image.fromarray(np.full((4, 4), 32896, dtype=np.uint16)).save(path)

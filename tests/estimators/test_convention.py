@@ -13,6 +13,7 @@ import pytest
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.model_selection import StratifiedKFold, cross_val_score
 
 import bures
 from bures import estimators
@@ -246,6 +247,24 @@ def test_domains_are_routed_as_metadata(data):
         assert CORAL().set_fit_request(sample_domain=False).get_metadata_routing().fit.requests == {
             "sample_domain": False
         }
+
+
+def test_searches_score_each_row_as_of_its_domain():
+    xs, ys, xt, yt = bures.data.drifting_class(45, drift=0.5)
+    X = np.concatenate([xs, 3 * xt + 5])  # the target in units of its own
+    y, domain = np.concatenate([ys, yt]), np.repeat([1, -1], 45)
+    classifier = AdaptedClassifier(CORAL(reg=1e-3)).fit(X, y, sample_domain=domain)
+    expected = np.mean(classifier.predict(X, sample_domain=domain) == y)
+    assert classifier.score(X, y, sample_domain=domain) == expected
+    assert classifier.score(X, y) != expected  # all rows as of the target
+    weight = (domain < 0).astype(float)
+    assert classifier.score(X, y, weight, domain) == np.mean(classifier.predict(3 * xt + 5) == yt)
+    folds = StratifiedKFold(2, shuffle=True, random_state=0)
+    with config_context(enable_metadata_routing=True):
+        scores = cross_val_score(classifier, X, y, cv=folds, params={"sample_domain": domain}, error_score="raise")
+    for score, (train, test) in zip(scores, folds.split(X, y), strict=True):
+        again = clone(classifier).fit(X[train], y[train], sample_domain=domain[train])
+        assert score == np.mean(again.predict(X[test], sample_domain=domain[test]) == y[test])
 
 
 def test_without_pot_the_extra_is_named(data, monkeypatch):

@@ -150,6 +150,19 @@ def test_terms_of_others_are_not_captured_unless_they_say_so():
     assert not ConditionalTerm("own", Schedule(1.0), torch.nn.Identity()).capturable
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8])
+@pytest.mark.parametrize("name", ["ckb", "ckb+mmd", "dsan", "dmp", "etd"])
+@pytest.mark.filterwarnings("ignore:batches of 15 samples span all 6 features")
+def test_labels_may_be_integers_of_any_width(name, dtype, batch):
+    values = []
+    for labels in (batch.y_s, batch.y_s.to(dtype)):
+        torch.manual_seed(0)
+        method = make_method(name)
+        method.setup(6, 3)
+        values.append(method(batch._replace(y_s=labels), epoch=1).total)
+    assert torch.equal(*values)
+
+
 def test_terms_are_not_computed_before_they_count(batch):
     method = make_method("ckb", start=5, entropy_start=10, ramp=10)
     assert method(batch, epoch=4.9).values == {}

@@ -6,12 +6,13 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 __all__ = ["BadImageError", "BadImageWarning", "Progress", "check_images", "decode_image", "map_files", "report_bad"]
 
@@ -45,7 +46,7 @@ def decode_image(path: str | Path, size: int | None) -> NDArray[np.uint8]:
         if os.path.getsize(path) == 0:
             raise ValueError("the file is empty")
         with Image.open(path) as image:
-            pixels = _to_rgb(image)
+            pixels = _to_rgb(_upright(image))
         if size is not None:
             pixels = pixels.resize((size, size), Image.Resampling.BILINEAR)
         return np.ascontiguousarray(np.asarray(pixels, dtype=np.uint8).transpose(2, 0, 1))
@@ -58,6 +59,14 @@ def decode_image(path: str | Path, size: int | None) -> NDArray[np.uint8]:
         unknown = isinstance(error, UnidentifiedImageError)
         reason = "not an image file" if unknown else str(error) or type(error).__name__
         raise BadImageError(f"{path} cannot be decoded: {reason}", reason) from error
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """A picture turned as its EXIF tag says: cameras write the tag instead of turning the pixels."""
+    image.load()  # what is wrong with the picture itself is told from here
+    with suppress(Exception):  # a damaged tag is no damaged picture
+        ImageOps.exif_transpose(image, in_place=True)
+    return image
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -70,6 +71,7 @@ class AdaptedClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type:
     __metadata_request__predict: ClassVar = {"sample_domain": True}
     __metadata_request__predict_proba: ClassVar = {"sample_domain": True}
     __metadata_request__decision_function: ClassVar = {"sample_domain": True}
+    __metadata_request__score: ClassVar = {"sample_domain": True, "sample_weight": True}
 
     def __init__(self, adapter: Any = None, estimator: Any = None) -> None:
         self.adapter = adapter
@@ -122,6 +124,12 @@ class AdaptedClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type:
     def decision_function(self, X: Array, sample_domain: Array | None = None) -> NDArray[Any]:
         """Scores of the classes, for the rows of `predict`."""
         return np.asarray(self._ask("decision_function", X, sample_domain))
+
+    def score(
+        self, X: Array, y: Array, sample_weight: Array | None = None, sample_domain: Array | None = None
+    ) -> float:
+        """Accuracy on labelled rows, those of `predict`; weighted by `sample_weight` where it is given."""
+        return float(accuracy_score(y, self.predict(X, sample_domain), sample_weight=sample_weight))
 
     def _ask(self, method: str, X: Array, sample_domain: Array | None) -> Any:
         check_is_fitted(self)

@@ -268,7 +268,8 @@ class Method(nn.Module):
         join_predictions: bool = False,
     ) -> Objective:
         """The method's part of the objective, of the terms that have a weight."""
-        joined = batch if joined is None else joined
+        batch = _with_indices(batch)
+        joined = batch if joined is None else _with_indices(joined)
         dilution = len(joined.logits_t) / max(len(batch.logits_t), 1)
         values: dict[str, Tensor] = {}
         total = torch.zeros((), device=batch.z_s.device)
@@ -284,3 +285,10 @@ class Method(nn.Module):
                     contribution = contribution.detach() + dilution * (contribution - contribution.detach())
                 total = total + contribution
         return Objective(total, values, weights)
+
+
+def _with_indices(batch: Batch) -> Batch:
+    """The batch with labels that index: torch takes no narrow integers for it."""
+    labels = batch.y_s
+    narrow = labels.dtype != torch.int64 and not labels.is_floating_point() and not labels.is_complex()
+    return batch._replace(y_s=labels.long()) if narrow else batch
