@@ -447,6 +447,11 @@ def test_a_header_without_rows_is_told(tmp_path):
             read_features(written(tmp_path / f"{name}.csv", text))
 
 
+def test_a_table_without_features_is_told(tmp_path):
+    with pytest.raises(ValueError, match=r"f\.csv has no column of features: 'id', 'label' hold labels or ids"):
+        read_features(written(tmp_path / "f.csv", "id,label\n1,cat\n"))
+
+
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_semicolons_and_tabs_part_columns_where_there_is_no_comma(tmp_path, separator):
     table(label=STRINGS, id=range(6)).to_csv(tmp_path / "f.csv", index=False, sep=separator)

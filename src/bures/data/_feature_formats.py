@@ -255,6 +255,10 @@ def _from_table(
     """The features of a table, with what was made of its other columns; without labels where all are missing."""
     if not len(table):
         raise ValueError(f"{file} has names of columns but no rows; at least one sample is needed")
+    if not roles.features:
+        raise ValueError(
+            f"{file} has no column of features: {_listed(list(map(str, table.columns)))} hold labels or ids"
+        )
     features = table.iloc[:, roles.features]
     names = [str(column) for column in features.columns]
     for name, (_, values) in zip(names, features.items(), strict=True):
