@@ -265,3 +265,53 @@ def test_seeds_may_be_larger_than_those_of_scikit_learn():
     x, y, seed = rng.normal(size=(12, 2)), np.arange(12) % 2, 2**40 + 1
     assert len(bures.testing.out_of_fold_labels(x, y, x, seed=seed).target) == 12
     assert bures.NystroemMap.fit(x, n_landmarks=4, landmarks="k-means++", seed=seed).n_features == 4
+
+
+def _frames():
+    rng = np.random.default_rng(0)
+    xs, xt = (
+        pd.DataFrame(rng.normal(size=(n, 3)) * [1, 3, 9] + shift, columns=["a", "b", "c"])
+        for n, shift in ((30, 0), (25, 1))
+    )
+    return xs, np.arange(30) % 2, xt, np.arange(25) % 2
+
+
+@pytest.mark.parametrize(
+    "distance",
+    [
+        lambda xs, ys, xt, yt: bures.ckb(xs, ys, xt, yt),
+        lambda xs, ys, xt, yt: bures.mmd(xs, xt),
+        lambda xs, ys, xt, yt: bures.conditional_test(xs, ys, xt, yt, n_permutations=19).statistic,
+        lambda xs, ys, xt, yt: bures.marginal_test(xs, xt, n_permutations=19).statistic,
+        lambda xs, ys, xt, yt: bures.shift_report(xs, ys, xt, yt, n_permutations=19).to_json(),
+    ],
+)
+def test_data_frames_are_matched_by_the_names_of_their_columns(distance):
+    xs, ys, xt, yt = _frames()
+    turned = xt[["c", "a", "b"]]
+    expected = distance(xs.to_numpy(), ys, xt.to_numpy(), yt)
+    assert distance(xs, ys, turned, yt) == expected
+    assert distance(xs.to_numpy(), ys, turned.to_numpy(), yt) != expected  # arrays are taken as they are
+    with pytest.raises(ValueError, match=r"xt lacks the columns 'a', 'b' and has the unexpected columns 'A', 'B'; its"):
+        distance(xs, ys, xt.rename(columns={"a": "A", "b": "B"}), yt)
+
+
+def test_a_frame_beside_an_array_or_with_numbered_columns_is_taken_as_it_is():
+    xs, _, xt, _ = _frames()
+    numbered = xt[["c", "a", "b"]].set_axis([0, 1, 2], axis=1)
+    for other in (numbered, numbered.to_numpy()):
+        assert bures.mmd(xs, other) == bures.mmd(xs.to_numpy(), numbered.to_numpy())
+
+
+def test_repeated_columns_have_no_order():
+    _, _, xt, _ = _frames()
+    twice = xt.set_axis(["a", "a", "b"], axis=1)
+    assert bures.mmd(twice, twice) == 0
+    with pytest.raises(ValueError, match="two columns of one name"):
+        bures.mmd(twice, twice[["b", "a"]])
+
+
+def test_covariances_in_data_frames_are_turned_as_a_whole():
+    xs, _, xt, _ = _frames()
+    expected = bures.bures_covariance(xs.cov().to_numpy(), xt.cov().to_numpy())
+    assert bures.bures_covariance(xs.cov(), xt[["c", "a", "b"]].cov()) == pytest.approx(expected, rel=1e-12)

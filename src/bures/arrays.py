@@ -19,6 +19,8 @@ import torch
 from numpy.typing import DTypeLike
 from torch import Tensor
 
+from bures.columns import column_names, column_order
+
 __all__ = [
     "FUNCTION_NAMES",
     "Array",
@@ -91,12 +93,16 @@ def as_feature_pair(xs: Array, xt: Array, *, names: tuple[str, str] = ("xs", "xt
     """Read two samples as floating-point matrices (n, d) and (m, d) of one dtype.
 
     NumPy input becomes float64. Torch input keeps its dtype, but half precisions are computed in float32: a distance
-    in bfloat16 would keep three digits. A vector is a sample of one feature.
+    in bfloat16 would keep three digits. A vector is a sample of one feature. Of two data frames with named columns, the
+    second is put into the order of the first.
     """
     if isinstance(xs, Tensor) != isinstance(xt, Tensor):
         kinds = [f"{name} is a {type(value).__name__}" for name, value in zip(names, (xs, xt), strict=True)]
         raise TypeError(f"{kinds[0]} but {kinds[1]}; pass both as torch tensors or both as NumPy arrays")
+    order = None if isinstance(xs, Tensor) else column_order(column_names(xs), column_names(xt), names=names)
     s, t = _as_matrix(names[0], xs), _as_matrix(names[1], xt)
+    if order is not None:
+        t = t[:, order]
     if s.shape[1] != t.shape[1]:
         raise ValueError(
             f"{names[0]} has {s.shape[1]} features but {names[1]} has {t.shape[1]}; "

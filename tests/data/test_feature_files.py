@@ -169,7 +169,7 @@ def test_csv_columns_that_cannot_be_used_are_named(tmp_path):
         read_features(tmp_path / "a.csv")
     assert read_features(tmp_path / "a.csv", y_key="colour").n_classes == 3
     table(y=Y, label=Y).to_csv(tmp_path / "b.csv", index=False)
-    with pytest.raises(ValueError, match="several label columns; choose one with y_key=: 'y', 'label'"):
+    with pytest.raises(ValueError, match="several label columns: 'y', 'label'; remove or rename all but one"):
         read_features(tmp_path / "b.csv")
     with pytest.raises(ValueError, match=r"y_key='z' is not in .*; it holds the columns 'a'"):
         read_features(tmp_path / "b.csv", y_key="z")
@@ -346,3 +346,139 @@ def test_only_npz_and_samples_in_memory_are_written(tmp_path):
         write_features(tmp_path / "f.csv", domain)
     with pytest.raises(TypeError, match=r"domain\.samples is a ImageFiles"):
         write_features(tmp_path / "f.npz", Domain("here", ImageFiles(["a.png"]), ()))
+
+
+def written(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_a_table_has_the_names_of_its_feature_columns(tmp_path):
+    path = written(tmp_path / "f.csv", "id, width,label,length \n7,1,cat,2\n8,3,dog,4\n")
+    assert read_features(path).feature_names == ("width", "length")
+    assert read_features(savez(tmp_path / "f.npz", x=X)).feature_names is None
+    repeated = read_features(written(tmp_path / "g.csv", "a,a,b\n1,2,3\n"))  # pandas numbers them
+    assert len(set(repeated.feature_names)) == 3
+    pytest.importorskip("pyarrow")
+    table(label=STRINGS).to_parquet(tmp_path / "f.parquet")
+    assert read_features(tmp_path / "f.parquet").feature_names == ("a", "b", "c")
+
+
+IDS = ["00001", "12345678901234567", "", "NA", " x ", "1e5"]
+
+
+@pytest.mark.parametrize("column", ["id", "File", ""])
+def test_names_of_samples_are_read_as_they_are_written(tmp_path, column):
+    rows = "".join(f"{name},{i},cat\n" for i, name in enumerate(IDS))
+    domain = read_features(written(tmp_path / "f.csv", f"{column},a,label\n{rows}"))
+    assert domain.ids == tuple(IDS)
+    assert features(domain).ravel().tolist() == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pd.array([2**60 + 1, None, 3, 4, 5, 6], dtype="Int64"), (str(2**60 + 1), "", "3", "4", "5", "6")),
+        (np.arange(6) + 2**60, tuple(str(2**60 + i) for i in range(6))),
+        (["007", None, "NA", "a ", "b", "c"], ("007", "", "NA", "a ", "b", "c")),
+    ],
+)
+def test_names_of_samples_in_parquet_keep_all_digits(tmp_path, values, expected):
+    pytest.importorskip("pyarrow")
+    table(id=values).to_parquet(tmp_path / "f.parquet")
+    assert read_features(tmp_path / "f.parquet").ids == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ("1 01 10", ("01", "1", "10")),
+        ("1E2 100 3", ("100", "1E2", "3")),
+        ("+1 1 2", ("+1", "1", "2")),
+        ("1_0 10 2", ("10", "1_0", "2")),
+        ("True true TRUE", ("TRUE", "True", "true")),
+        ("2 10 1", ("1", "2", "10")),  # whole numbers, in their order
+        ("-1 0 1", ("-1", "0", "1")),
+        ("2.0 10.0 1.0", ("1", "2", "10")),  # as pandas writes them where some were missing
+        ("10 2.0 1", ("1", "2", "10")),
+        ("90071992547409931 90071992547409932 1", ("1", "90071992547409931", "90071992547409932")),
+        ("123456789012345678901 5 6", ("123456789012345678901", "5", "6")),  # beyond an int64
+    ],
+)
+def test_labels_of_a_csv_are_different_where_their_texts_are(tmp_path, labels, names):
+    rows = "".join(f"{i},{label}\n" for i, label in enumerate(labels.split()))
+    domain = read_features(written(tmp_path / "f.csv", f"a,label\n{rows}"))
+    assert domain.class_names == names
+    given = [label.removesuffix(".0") for label in labels.split()]
+    assert [domain.class_names[label] for label in domain.labels] == given
+
+
+def test_blanks_around_whole_numbers_do_not_matter(tmp_path):
+    domain = read_features(written(tmp_path / "f.csv", "a, label\n1, 10\n2, 2\n3,2\n"))
+    assert domain.class_names == ("2", "10")
+    assert domain.labels.tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("labels", ["0.5 1e-05 2", "1 2 0.25", "inf 1 2"])
+def test_measurements_are_no_classes(tmp_path, labels):
+    rows = "".join(f"{i},{label}\n" for i, label in enumerate(labels.split()))
+    with pytest.raises(ValueError, match=r"the label of row [02] is (0\.5, which is no class|0\.25|missing or inf)"):
+        read_features(written(tmp_path / "f.csv", f"a,label\n{rows}"))
+
+
+@pytest.mark.parametrize("empty", ["", " ", "NA"])
+def test_an_empty_column_of_labels_is_none(tmp_path, empty):
+    domain = read_features(written(tmp_path / "f.csv", f"a,label\n1,{empty}\n2,{empty}\n"))
+    assert domain.labels is None
+    assert domain.class_names == ()
+    assert domain.samples.shape == (1,)
+
+
+@pytest.mark.parametrize("kind", ["float64", "object", "string"])
+def test_an_empty_column_of_labels_in_parquet_is_none(tmp_path, kind):
+    pytest.importorskip("pyarrow")
+    table(label=pd.Series([None] * 6, dtype=kind)).to_parquet(tmp_path / "f.parquet")
+    assert read_features(tmp_path / "f.parquet").labels is None
+
+
+def test_a_header_without_rows_is_told(tmp_path):
+    for name, text in (("a", "a,b,label\n"), ("b", "a,b\n\n")):
+        with pytest.raises(ValueError, match=rf"{name}\.csv has names of columns but no rows"):
+            read_features(written(tmp_path / f"{name}.csv", text))
+
+
+def test_a_table_without_features_is_told(tmp_path):
+    with pytest.raises(ValueError, match=r"f\.csv has no column of features: 'id', 'label' hold labels or ids"):
+        read_features(written(tmp_path / "f.csv", "id,label\n1,cat\n"))
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_semicolons_and_tabs_part_columns_where_there_is_no_comma(tmp_path, separator):
+    table(label=STRINGS, id=range(6)).to_csv(tmp_path / "f.csv", index=False, sep=separator)
+    domain = read_features(tmp_path / "f.csv")
+    np.testing.assert_allclose(features(domain), X, rtol=1e-6)
+    assert domain.feature_names == ("a", "b", "c")
+    assert domain.class_names == ("ant", "bee", "cat")
+    assert domain.ids == tuple("012345")
+
+
+def test_decimal_commas_are_told(tmp_path):
+    table(label=STRINGS).to_csv(tmp_path / "f.csv", index=False, sep=";", decimal=",")
+    with pytest.raises(
+        ValueError, match=r"column 'a' is not numeric \(first such value '\S+,\d+'\); decimal commas are"
+    ):
+        read_features(tmp_path / "f.csv")
+
+
+def test_what_is_said_of_labels_helps_in_a_command_too(tmp_path):
+    path = written(tmp_path / "f.csv", "a,species\n1,cat\n2,dog\n")
+    with pytest.raises(
+        ValueError, match=r"'species' .* value 'cat'\).*If it is the label, rename it to one of 'label'"
+    ):
+        read_features(path)
+    path = written(tmp_path / "g.csv", "a,label,label\n1,cat,cat\n2,dog,dog\n")
+    with pytest.raises(ValueError, match=r"several label columns: 'label', 'label'; remove or rename all but one"):
+        read_features(path)
+    path = written(tmp_path / "h.csv", "a\n1\n2\n?\n")
+    with pytest.raises(ValueError, match=r"column 'a' is not numeric \(first such value '\?'\)"):
+        read_features(path)

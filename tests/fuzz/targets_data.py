@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from bures import data
-from bures.data import Domain, GaussianClasses, HiddenLabels, TensorSamples, align_classes, diagnose
+from bures.data import Domain, GaussianClasses, HiddenLabels, TensorSamples, align_classes, align_columns, diagnose
 from bures.kernels import (
     block_widths,
     check_bandwidth,
@@ -65,8 +66,8 @@ def gaussian_classes(case: Case) -> None:
         case.close(population.ckb(population), 0.0, 1e-6 * (1 + float(np.trace(covariance))), "not zero to itself")
 
 
-@target(*(f"bures.data.{name}" for name in ("Domain", "TensorSamples", "HiddenLabels", "align_classes", "diagnose",
-        "Diagnosis", "Finding")), weight=2)  # fmt: skip
+@target(*(f"bures.data.{name}" for name in ("Domain", "TensorSamples", "HiddenLabels", "align_classes",
+        "align_columns", "diagnose", "Diagnosis", "Finding")), weight=2)  # fmt: skip
 def domains(case: Case) -> None:
     n, k = case.whole(1, 12), case.whole(1, 4)
     names = ("tensor", "samples", "labels", "class_names", "ids", "source", "target")
@@ -90,6 +91,11 @@ def domains(case: Case) -> None:
             case.require("tensor" not in repr(hidden), f"labels that are hidden are shown: {hidden!r}")
     source, target_domain = made
     aligned = case.call(align_classes, source, target_domain, names=(*names, "class"), fault=None)
+    columns, order = np.array(["u", "v", "w"]), case.rng.permutation(3)
+    named = replace(source, feature_names=columns)
+    turned = replace(aligned, samples=aligned.samples.columns(torch.from_numpy(order)), feature_names=columns[order])
+    back = case.call(align_columns, named, turned, names=names, fault=None)
+    case.require(torch.equal(back.samples.tensor, aligned.samples.tensor), "columns are not where they were")
     found = case.call(diagnose, source, aligned, names=names, fault=None)
     case.require(str(found), "nothing to show")
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,7 +83,14 @@ def test_the_file_is_one_and_describes_itself(features_model, tmp_path):
     assert json.loads(metadata["class_names"]) == list(CLASSES)
     assert json.loads(metadata["network"])["in_features"] == 2
     assert metadata["input"] == "float32 (n, 2)"
+    assert "feature_names" not in metadata
     assert [item.version for item in content.opset_import if item.domain == ""] == [20]
+
+
+def test_the_file_names_the_columns_that_the_network_takes(features_model, tmp_path):
+    written = export_onnx(replace(features_model, feature_names=("width", "length")), tmp_path / "features.onnx")
+    metadata = {item.key: item.value for item in onnx.load(written.path).metadata_props}
+    assert json.loads(metadata["feature_names"]) == ["width", "length"]
 
 
 def test_a_difference_beyond_the_tolerance_leaves_what_was_there(features_model, tmp_path):

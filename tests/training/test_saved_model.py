@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from runs import CLASSES, feature_domain, train_on_digits, train_on_features, wr
 from safetensors.torch import save_file
 
 from bures.data import Domain, TensorSamples, image_folder, optdigits
-from bures.training import Assessment, Recipe, RunFolder, assemble, assess, load_model, save_model
+from bures.training import Assessment, Recipe, RunFolder, adapt, assemble, assess, load_model, save_model
 from bures.training._inputs import luminance
 
 
@@ -43,6 +44,21 @@ def test_labels_are_not_read(features_run):
     model, domain = features_run.model(), feature_domain(1)
     masked, _ = domain.hide_labels()
     assert torch.equal(model.predict(masked).probabilities, model.predict(domain).probabilities)
+
+
+@pytest.mark.parametrize("named", [(0, 1), (0,), (1,)])
+def test_a_model_finds_columns_by_name_where_a_domain_of_training_had_names(tmp_path, named):
+    names = ("width", "length")
+    source, target = (replace(feature_domain(side), feature_names=names if side in named else None) for side in (0, 1))
+    recipe = Recipe(method="source", epochs=1, batch_size=30, hidden=16, features=8)
+    model = adapt(source, target, recipe, tmp_path / "run").model()
+    assert model.feature_names == names
+    x = target.samples.tensor
+    turned = Domain("turned", TensorSamples(x.flip(1)), (), feature_names=names[::-1])
+    expected = model.predict(Domain("arrays", TensorSamples(x), ())).probabilities
+    assert torch.equal(model.predict(turned).probabilities, expected)
+    with pytest.raises(ValueError, match=r"'turned' lacks the column 'width' and has the unexpected column 'height'"):
+        model.predict(replace(turned, feature_names=("length", "height")))
 
 
 def test_the_best_model_of_a_folder_is_read_where_it_is_asked_for(features_run, tmp_path):
@@ -148,6 +164,7 @@ def test_a_file_whose_description_is_not_ours_is_refused(tmp_path):
         ({"network": spec | {"colour": "red"}}, "written by another version of bures: .*'colour'"),
         ({"network": {}}, "written by another version of bures"),
         ({"class_names": ["a"]}, "is damaged: it names 1 classes for 2 outputs"),
+        ({"feature_names": ["a"]}, "is damaged: it names 1 columns for "),
         ({"network": spec | {"hidden": 5}}, "does not fit the network; .* of another shape"),
     ):
         file, _ = _written(tmp_path, **changes)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bures.data import Domain, TensorSamples
+from bures.data import Domain, TensorSamples, align_columns, load_domain
 
-__all__ = ["class_names", "feature_rows", "read_eps"]
+__all__ = ["class_names", "feature_rows", "load_pair", "read_eps"]
+
+
+def load_pair(
+    source: str, target: str, data_root: Path | None, *, labels: tuple[bool, bool] = (True, True)
+) -> tuple[Domain, Domain]:
+    """Two domains, the columns of the second in the order of the first; ``labels`` says whose labels are read."""
+    first, second = (
+        load_domain(spec, data_root=data_root, labels=wanted)
+        for spec, wanted in zip((source, target), labels, strict=True)
+    )
+    return first, align_columns(first, second)
 
 
 def feature_rows(domain: Domain) -> np.ndarray[Any, Any]:

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import bures
-from bures.cli._samples import class_names, feature_rows, read_eps
-from bures.data import load_domain
+from bures.cli._samples import class_names, feature_rows, load_pair, read_eps
 from bures.files import to_json
 
 __all__ = ["distance"]
@@ -53,9 +52,10 @@ def distance(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print the squared distance between two domains of feature vectors."""
-    domains = [load_domain(spec, data_root=data_root) for spec in (source, target)]
+    conditional = metric in CONDITIONAL
+    domains = load_pair(source, target, data_root, labels=(conditional, conditional))
     xs, xt = (feature_rows(domain) for domain in domains)
-    if metric in MARGINAL:
+    if not conditional:
         if explain or prior is not None:
             raise ValueError(f"--explain and --prior need labels; --metric {metric} compares P(X), use --metric ckb")
         _show(metric, MARGINAL[metric](xs, xt), as_json)

@@ -52,7 +52,7 @@ def export(
     model = read_model(run, best=best)
     classes = len(model.class_names)
     if kind is Format.SAFETENSORS:
-        save_model(file, model.network, model.spec, model.class_names)
+        save_model(file, model.network, model.spec, model.class_names, model.feature_names)
         typer.echo(f"{file}  {model.spec.name}, {classes} classes; read it with bures.training.load_model")
         return
     written = export_onnx(model, file, tolerance=tolerance, opset=opset)

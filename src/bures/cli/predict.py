@@ -75,7 +75,8 @@ def predict(
     with progress_bar("predicting") as report:
         found = model.predict(domain, batch_size=batch_size, progress=report)
     if features is not None:
-        write_features(features, replace(domain, samples=TensorSamples(found.features), class_names=model.class_names))
+        computed = TensorSamples(found.features)
+        write_features(features, replace(domain, samples=computed, class_names=model.class_names, feature_names=None))
     probabilities = scale_probabilities(found.probabilities, scale)
     if output is not None:
         write_predictions(output, domain, probabilities, model.class_names, threshold=threshold)

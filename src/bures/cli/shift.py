@@ -10,8 +10,7 @@ from rich.console import Console
 
 import bures
 from bures.cli._progress import progress_bar
-from bures.cli._samples import class_names, feature_rows
-from bures.data import load_domain
+from bures.cli._samples import class_names, feature_rows, load_pair
 from bures.files import check_output
 
 __all__ = ["shift"]
@@ -36,14 +35,14 @@ def shift(
     """Tell label shift, marginal shift and conditional shift apart, and say what to try."""
     if html is not None:
         check_output(html)  # before the work, not after it
-    domains = [load_domain(spec, data_root=data_root) for spec in (source, target)]
+    domains = load_pair(source, target, data_root, labels=(True, not hide_labels))
     xs, xt = (feature_rows(domain) for domain in domains)
     if domains[0].labels is None:
         raise ValueError(
             f"{domains[0].name!r} has no labels; the source must be labelled to tell one shift from another"
         )
     ys = class_names(domains[0])
-    yt = None if hide_labels or domains[1].labels is None else class_names(domains[1])
+    yt = None if domains[1].labels is None else class_names(domains[1])
     with progress_bar("permuting") as progress:
         report = bures.shift_report(
             xs,

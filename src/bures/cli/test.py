@@ -13,8 +13,7 @@ import typer
 
 import bures
 from bures.cli._progress import progress_bar
-from bures.cli._samples import class_names, feature_rows, read_eps
-from bures.data import load_domain
+from bures.cli._samples import class_names, feature_rows, load_pair, read_eps
 from bures.files import to_json
 from bures.testing import PredictedLabels, out_of_fold_labels
 
@@ -98,7 +97,7 @@ def two_sample_test(
         raise ValueError("--predict and --predicted concern labels, and --marginal uses none")
     if predict and predicted:
         raise ValueError("--predict makes predictions and --predicted says that the files hold them; pass one")
-    domains = [load_domain(spec, data_root=data_root) for spec in (source, target)]
+    domains = load_pair(source, target, data_root, labels=(conditional, conditional and not predict))
     xs, xt = (feature_rows(domain) for domain in domains)
     options: dict[str, Any] = {
         "statistic": str(chosen),

@@ -1,6 +1,7 @@
 """Domains: samples, class names and, where known, labels; embedded, from files, or made on the spot."""
 
 from bures.data._classes import align_classes
+from bures.data._columns import align_columns
 from bures.data._decoding import check_images
 from bures.data._diagnosis import Diagnosis, diagnose
 from bures.data._digits import mnist, usps
@@ -24,6 +25,7 @@ __all__ = [
     "ImageFiles",
     "TensorSamples",
     "align_classes",
+    "align_columns",
     "benchmark_domain",
     "check_images",
     "diagnose",

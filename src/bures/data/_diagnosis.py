@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
+from bures.data._columns import align_columns
 from bures.data._decoding import Progress
 from bures.data._domain import Domain
 from bures.data._findings import IMBALANCE, LEVELS, Finding, Level, find_all, imbalance, shared
@@ -148,8 +149,18 @@ def diagnose(
     >>> [finding.text for finding in diagnose(source, target).findings if finding.level == "error"]
     ['target classes that are not in the source, 1 of 2: cow']
     """
-    seen_s, seen_t = summarise(source, progress), summarise(target, progress)
     found = [Finding("warning", "loading", message, "complete or clean the folder") for message in loading]
+    try:
+        aligned = align_columns(source, target)
+    except ValueError as error:
+        text, _, remedy = str(error).partition("; ")
+        found.append(Finding("error", "columns", text, remedy))
+    else:
+        if aligned is not target:
+            text = "the columns of the target are in another order than those of the source"
+            found.append(Finding("note", "columns", text, "nothing is to be done: they are matched by name"))
+        target = aligned
+    seen_s, seen_t = summarise(source, progress), summarise(target, progress)
     found += find_all(seen_s, seen_t)
     settings = suggest(seen_s, seen_t) if _usable(found) else {}
     if settings:

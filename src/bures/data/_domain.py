@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, as_tensor, describe
-from bures.data._samples import Samples, as_index
+from bures.data._samples import Samples, TensorSamples, as_index
 
 if TYPE_CHECKING:
     from bures.selection import Reliability
@@ -33,6 +34,9 @@ class Domain:
         Classes of the samples, from 0 to K - 1. None: unlabelled.
     ids : sequence of str, optional
         What the samples are called, as a rule their file names.
+    feature_names : sequence of str, optional
+        What the columns of feature vectors (n, d) are called, as in the table they were read from. Two domains with
+        names are matched by them, see `align_columns`.
 
     Examples
     --------
@@ -55,6 +59,7 @@ class Domain:
     class_names: tuple[str, ...]
     labels: Tensor | None = None
     ids: tuple[str, ...] | None = field(default=None)
+    feature_names: tuple[str, ...] | None = field(default=None)
 
     def __post_init__(self) -> None:
         if not isinstance(self.samples, Samples):
@@ -73,6 +78,8 @@ class Domain:
             if len(ids) != n:
                 raise ValueError(f"ids has {len(ids)} entries but samples has {n}; accepted is one for each sample")
             object.__setattr__(self, "ids", ids)
+        if self.feature_names is not None:
+            object.__setattr__(self, "feature_names", _as_feature_names(self.feature_names, self.samples))
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -197,10 +204,25 @@ def _as_class_names(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         raise TypeError(f"class_names={value!r} is a string; accepted is a sequence of names")
     names = tuple(str(name) for name in value)  # type: ignore[attr-defined]
-    repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if repeated:
-        raise ValueError(f"class_names contains {repeated[0]!r} more than once; accepted are names that differ")
+    return _all_different("class_names", names)
+
+
+def _all_different(argument: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise ValueError(f"{argument} contains {repeated[0]!r} more than once; accepted are names that differ")
     return names
+
+
+def _as_feature_names(value: object, samples: Samples) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise TypeError(f"feature_names={value!r} is a string; accepted is a sequence of names")
+    names = tuple(str(name) for name in value)  # type: ignore[attr-defined]
+    if not isinstance(samples, TensorSamples) or samples.shape != (len(names),):
+        raise ValueError(
+            f"feature_names has {len(names)} entries but samples are {type(samples).__name__} of shape "
+            f"{samples.shape}; accepted is one for each column of feature vectors in memory"
+        )
+    return _all_different("feature_names", names)
 
 
 def _as_labels(name: str, value: Array, n: int | None, class_names: tuple[str, ...]) -> Tensor:

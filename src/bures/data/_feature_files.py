@@ -37,7 +37,8 @@ def read_features(
         ``features``, ``fts`` or ``data`` in any case, or takes the only array there is.
     y_key : str, optional
         Key, or in a table the column, of the labels. None looks for ``y``, ``labels``, ``label`` or ``target``, in a
-        table for ``label``, ``class``, ``y`` or ``target``; where there is none the domain is unlabelled.
+        table for ``label``, ``class``, ``y`` or ``target``; where there is none, or the column is empty, the domain is
+        unlabelled.
     domain : str, optional
         Which domain of a file that holds several, under the keys ``<domain>_x`` and ``<domain>_y``.
     labels : bool, optional
@@ -52,7 +53,10 @@ def read_features(
     Notes
     -----
     In a table, every column but the label is a feature, except that ``file``, ``filename``, ``path``, ``id`` and an
-    unnamed column (pandas' index) name the samples.
+    unnamed column (pandas' index) name the samples, with what is written there. The domain has the names of the feature
+    columns, by which two tables are matched (`align_columns`). Features are numbers: text and missing values are
+    refused. Labels of a CSV are text as it is written unless all are whole numbers. Its separator is the comma, or a
+    semicolon or tab where the first line has no comma.
 
     Examples
     --------
@@ -147,8 +151,11 @@ def _as_domain(file: Path, content: Content, domain: str | None) -> Domain:
         labels, names = _read_labels(file, content.y, names)
     try:
         samples = TensorSamples(x)
-        ids = None if content.ids is None else tuple(_strings(file, content.ids))
-        return Domain(domain or content.name or file.stem, samples, names, labels, ids)  # type: ignore[arg-type]
+        ids = None
+        if content.ids is not None:  # of a table they are strings, and as they are written
+            ids = tuple(content.ids if content.columns is not None else _strings(file, content.ids))
+        called = domain or content.name or file.stem
+        return Domain(called, samples, names, labels, ids, content.columns)  # type: ignore[arg-type]
     except ValueError as error:
         raise ValueError(f"{file}: {str(error).replace('tensor contains', 'the features contain', 1)}") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bures.arrays import is_missing
 from bures.data._mat_check import check_mat
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ X_KEYS = ("x", "features", "feature", "feas", "fts", "data")
 Y_KEYS = ("y", "labels", "label", "target", "targets", "gnd")
 LABEL_COLUMNS = ("label", "class", "y", "target")
 ID_COLUMNS = ("file", "files", "filename", "path", "id", "")
+WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0*)?")  # 18 digits: an int64
+DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
 
 
 class Content(NamedTuple):
@@ -31,6 +35,7 @@ class Content(NamedTuple):
     classes: NDArray[Any] | None = None
     ids: NDArray[Any] | None = None
     name: str | None = None
+    columns: tuple[str, ...] | None = None
 
 
 class Keys(NamedTuple):
@@ -99,8 +104,9 @@ def _read_csv(file: Path, x_key: str | None, y_key: str | None, domain: str | No
     _refuse_keys(file, x_key=x_key, domain=domain)
     try:
         with open(file, encoding="utf-8-sig", newline="") as stream:
-            header = next(csv.reader(stream), [])
-        table = pd.read_csv(file, encoding="utf-8-sig")
+            separator = _separator(next((line for line in stream if line.strip()), ""))
+            stream.seek(0)
+            header = next((row for row in csv.reader(stream, delimiter=separator) if any(map(str.strip, row))), [])
     except PermissionError:
         raise
     except Exception as error:
@@ -108,13 +114,30 @@ def _read_csv(file: Path, x_key: str | None, y_key: str | None, domain: str | No
     numbers = [float(name) for name in header if is_number(name)]
     if numbers and len(numbers) == len(header) and numbers != list(range(len(header))):
         raise ValueError(f"{file} has no header: its first line is numbers; give every column a name")
-    if not isinstance(table.index, pd.RangeIndex):  # pandas has taken the first columns for names of the rows
-        values = len(header) + table.index.nlevels
+    roles = _find_roles(file, header, y_key)
+    try:
+        table = pd.read_csv(
+            file,
+            encoding="utf-8-sig",
+            sep=separator,
+            dtype={} if roles.label is None else {header[roles.label]: str},
+            # As they are written: 007 is no 7, and NA may be a name. With a sign before them, pandas leaves them alone.
+            converters=dict.fromkeys(roles.ids, "'".__add__),
+        )
+    except PermissionError:
+        raise
+    except Exception as error:
+        raise _unreadable(file, error) from error
+    # Where rows have more values than there are names, pandas takes the first columns for names of the rows.
+    values = table.shape[1] + (0 if isinstance(table.index, pd.RangeIndex) else table.index.nlevels)
+    if values != len(header):
         raise ValueError(
             f"{file}: its header names {len(header)} columns but its rows have {values} values; give every column a "
             "name, an empty one where it names the samples"
         )
-    return _from_table(file, table, y_key)
+    labels = None if roles.label is None else _label_values(table.iloc[:, roles.label])
+    ids = np.array([name[1:] for name in table.iloc[:, roles.ids[0]]], dtype=object) if roles.ids else None
+    return _from_table(file, table, roles, labels, ids)
 
 
 def _read_parquet(file: Path, x_key: str | None, y_key: str | None, domain: str | None) -> Content:
@@ -131,7 +154,20 @@ def _read_parquet(file: Path, x_key: str | None, y_key: str | None, domain: str 
         raise
     except Exception as error:
         raise _unreadable(file, error) from error
-    return _from_table(file, table, y_key)
+    roles = _find_roles(file, [str(column) for column in table.columns], y_key)
+    labels = ids = None
+    if roles.label is not None:
+        column = table.iloc[:, roles.label]
+        labels = np.array(column)
+        if labels.dtype.kind == "O":
+            labels[column.isna()] = None  # columns of text have a sign of their own for what is missing
+    if roles.ids:
+        column = table.iloc[:, roles.ids[0]]
+        if column.dtype.kind == "f":  # as a rule whole numbers of which some are missing: as floats they lose digits
+            whole: Any = {"columns": [column.name], "dtype_backend": "numpy_nullable"}
+            column = pd.read_parquet(file, engine="pyarrow", **whole).iloc[:, 0]
+        ids = np.array(["" if bad else str(name) for name, bad in zip(column, column.isna(), strict=True)], object)
+    return _from_table(file, table, roles, labels, ids)
 
 
 READERS: dict[str, Callable[[Path, str | None, str | None, str | None], Content]] = {
@@ -155,14 +191,15 @@ def _choose_keys(file: Path, keys: list[str], x_key: str | None, y_key: str | No
         prefix = f"{domain}_"
     elif x_key is None and (x_key := _find(keys, X_KEYS)) is None:
         if len(domains) > 1:
-            raise ValueError(f"{file} holds several domains; choose one with domain=: {', '.join(domains)}")
+            raise ValueError(f"{file} holds several domains; choose one with domain=: {', '.join(domains)} "
+                             f"(in a command: {file.name}#{domains[0]})")  # fmt: skip
         if domains:
             prefix = f"{domains[0]}_"
         elif len(keys) == 1:
             x_key = keys[0]
         else:
             raise ValueError(f"{file} has no features under {_listed(X_KEYS)}; choose one of its keys with x_key=: "
-                             f"{_listed(keys)}")  # fmt: skip
+                             f"{_listed(keys)} (for a command, save them as 'x' and 'y')")  # fmt: skip
     for name, key in (("x_key", x_key), ("y_key", y_key)):
         if key is not None and key not in keys:
             raise ValueError(f"{name}={key!r} is not in {file}; it holds the keys {_listed(keys)}")
@@ -185,34 +222,95 @@ def _at(arrays: Mapping[str, NDArray[Any]], keys: Keys) -> Content:
     return Content(arrays[keys.x], y, classes, ids, own_name or keys.domain)
 
 
-def _from_table(file: Path, table: pd.DataFrame, y_key: str | None) -> Content:
+class Roles(NamedTuple):
+    """Numbers of the columns of a table: the label, what names the samples, and the features."""
+
+    label: int | None
+    ids: list[int]
+    features: list[int]
+
+
+def _find_roles(file: Path, columns: list[str], y_key: str | None) -> Roles:
     """Find the label among the columns; the others are features, but for names of the samples."""
-    columns = {
-        str(column): "" if str(column).startswith("Unnamed:") else str(column).strip().lower()
-        for column in table.columns
-    }
-    table = table.set_axis(list(columns), axis=1)
-    if y_key is None:
-        found = [column for column, lower in columns.items() if lower in LABEL_COLUMNS]
-        if len(found) > 1:
-            raise ValueError(f"{file} has several label columns; choose one with y_key=: {_listed(found)}")
-        y_key = found[0] if found else None
-    elif y_key not in columns:
-        raise ValueError(f"y_key={y_key!r} is not in {file}; it holds the columns {_listed(list(columns))}")
-    id_columns = [column for column, lower in columns.items() if lower in ID_COLUMNS and column != y_key]
-    features = table.drop(columns=[*id_columns, *([y_key] if y_key is not None else [])])
-    for column in features:
-        if features[column].dtype.kind not in "biuf":
-            raise ValueError(
-                f"{file}: column {column!r} is not numeric (first value {features[column].iloc[:1].tolist()}); "
-                "accepted are numeric features, and a label under one of the names "
-                f"{_listed(LABEL_COLUMNS)} or y_key="
-            )
-    y = None if y_key is None else np.array(table[y_key])
-    if y is not None and y.dtype.kind == "O":
-        y[table[y_key].isna()] = None  # columns of text have a sign of their own for what is missing
-    ids = np.asarray(table[id_columns[0]].astype(str)) if id_columns else None
-    return Content(features.to_numpy(dtype=np.float64), y, None, ids)
+    plain = ["" if column.startswith("Unnamed:") else column.strip().lower() for column in columns]
+    found = [number for number, name in enumerate(plain) if name in LABEL_COLUMNS]
+    if y_key is not None:
+        if y_key not in columns:
+            raise ValueError(f"y_key={y_key!r} is not in {file}; it holds the columns {_listed(columns)}")
+        found = [columns.index(y_key)]
+    elif len(found) > 1:
+        listed = _listed([columns[number] for number in found])
+        raise ValueError(
+            f"{file} has several label columns: {listed}; remove or rename all but one, or choose one in Python with "
+            "y_key="
+        )
+    label = found[0] if found else None
+    ids = [number for number, name in enumerate(plain) if name in ID_COLUMNS and number != label]
+    return Roles(label, ids, [number for number in range(len(columns)) if number != label and number not in ids])
+
+
+def _from_table(
+    file: Path, table: pd.DataFrame, roles: Roles, labels: NDArray[Any] | None, ids: NDArray[Any] | None
+) -> Content:
+    """The features of a table, with what was made of its other columns; without labels where all are missing."""
+    if not len(table):
+        raise ValueError(f"{file} has names of columns but no rows; at least one sample is needed")
+    if not roles.features:
+        raise ValueError(
+            f"{file} has no column of features: {_listed(list(map(str, table.columns)))} hold labels or ids"
+        )
+    features = table.iloc[:, roles.features]
+    names = [str(column) for column in features.columns]
+    for name, (_, values) in zip(names, features.items(), strict=True):
+        if values.dtype.kind not in "biuf":
+            raise _not_numeric(file, name, values)
+    stripped = [name.strip() for name in names]
+    if labels is not None and all(map(is_missing, labels)):
+        labels = None
+    return Content(
+        features.to_numpy(dtype=np.float64),
+        labels,
+        ids=ids,
+        columns=tuple(stripped if len(set(stripped)) == len(names) else names),
+    )
+
+
+def _label_values(texts: pd.Series) -> NDArray[Any]:
+    """Labels of a CSV: numbers where all are written as whole numbers are, else as they are written, None if missing.
+
+    What merely reads as a number may be a class of its own: "01" beside "1", "1E2" beside "100".
+    """
+    import pandas as pd
+
+    codes, found = pd.factorize(texts)  # what is missing has the code -1
+    words = [str(word).strip() for word in found]
+    if -1 not in codes and all(map(WHOLE.fullmatch, words)):
+        return np.array([int(word.partition(".")[0]) for word in words], dtype=np.int64)[codes]
+    numbers = [float(word) for word in words if is_number(word)]
+    if len(numbers) == len(words) and not all(number.is_integer() for number in numbers):
+        return np.array([*numbers, np.nan])[codes]  # measurements: no classes, which is said where they are read
+    values = [text if word else None for text, word in zip(found, words, strict=True)]
+    return np.array([*values, None], dtype=object)[codes]
+
+
+def _not_numeric(file: Path, name: str, values: pd.Series) -> ValueError:
+    import pandas as pd
+
+    odd = values[pd.to_numeric(values.astype(object), errors="coerce").isna() & values.notna()]
+    first = (odd if len(odd) else values).iloc[0]
+    if DECIMAL_COMMA.fullmatch(str(first)):
+        remedy = "decimal commas are not read, write points"
+    else:
+        remedy = "turn categories into columns of 0 and 1 (pandas.get_dummies), or remove the column"
+    return ValueError(
+        f"{file}: column {name!r} is not numeric (first such value {first!r}); {remedy}. If it is the label, rename it "
+        f"to one of {_listed(LABEL_COLUMNS)}, or choose it in Python with y_key="
+    )
+
+
+def _separator(header: str) -> str:
+    """What parts the columns of a CSV: a semicolon or a tab where the first line has no comma."""
+    return next((sign for sign in (",", ";", "\t") if sign in header), ",")
 
 
 def _find(keys: list[str], wanted: tuple[str, ...] | list[str]) -> str | None:

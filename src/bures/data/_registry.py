@@ -94,6 +94,11 @@ def load_domain(
         if place.is_dir():
             return _shown(image_folder(place, **read), labels)  # type: ignore[arg-type]
         if place.is_file():
+            if not _is_feature_file(str(place)):
+                raise ValueError(
+                    f"spec={text!r} is a file that ends in {place.suffix!r}; accepted are folders of images (an image "
+                    f"by itself goes into a folder) and feature files ({', '.join(FEATURE_SUFFIXES)})"
+                )
             return read_features(place, domain=part or None, labels=labels)
     if is_benchmark:
         raise _no_root(text)

@@ -88,6 +88,10 @@ class TensorSamples:
         """The samples with these numbers; they are copied."""
         return self._like(self.take(index))
 
+    def columns(self, index: Tensor) -> TensorSamples:
+        """The same feature vectors, of the columns with these numbers."""
+        return self._like(self.tensor[:, index.to(self.tensor.device)])
+
     def to(self, device: str | torch.device) -> TensorSamples:
         """The same samples on another device."""
         return self._like(self.tensor.to(device))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from bures import estimators
-from bures.data import Domain, TensorSamples, align_classes
+from bures.data import Domain, TensorSamples, align_classes, align_columns
 from bures.data._registry import has_test_part
 from bures.experiments._cell import load_cached, noted_warnings, rounded
 from bures.experiments._ledger import SCHEMA
@@ -124,7 +124,7 @@ class ShallowCell:
         torch.set_num_threads(1)  # as for networks
         root = None if data_root is None else str(data_root)
         source = load_cached(self.source, root, True, None)
-        target = align_classes(source, load_cached(self.target, root, True, None))
+        target = align_columns(source, align_classes(source, load_cached(self.target, root, True, None)))
         evaluation = target
         if has_test_part(self.target):
             evaluation = align_classes(source, load_cached(self.target, root, False, None), partial=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from bures.arrays import (
     full_precision,
     is_tensor_call,
 )
+from bures.columns import column_names, column_order
 from bures.spectral import covariance_fidelity
 
 __all__ = ["bures_covariance"]
@@ -48,6 +50,9 @@ def bures_covariance(cov_s: Array, cov_t: Array) -> Scalar:
     """
     with full_precision(cov_s):
         tensor_call = is_tensor_call(cov_s=cov_s, cov_t=cov_t)
+        order = column_order(column_names(cov_s), column_names(cov_t), names=("cov_s", "cov_t"))
+        if order is not None:  # of a data frame, whose rows are in the order of its columns
+            cov_t = np.asarray(cov_t)[np.ix_(order, order)]
         s, t = as_feature_pair(cov_s, cov_t, names=("cov_s", "cov_t"))
         s, t = _symmetric("cov_s", s), _symmetric("cov_t", t)
         squared = s.trace() + t.trace() - 2 * covariance_fidelity(s, t)

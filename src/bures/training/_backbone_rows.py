@@ -57,4 +57,4 @@ class BackboneRows:
             if not bool(rows.isfinite().all()):
                 raise FloatingPointError(f"the backbone gives features of {domain.name!r} that are not finite")
             self._passed[id(samples)] = (samples, TensorSamples(rows))
-        return replace(domain, samples=self._passed[id(samples)][1])
+        return replace(domain, samples=self._passed[id(samples)][1], feature_names=None)

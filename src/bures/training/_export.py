@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,7 +79,8 @@ def export_onnx(model: SavedModel, path: str | Path, *, tolerance: float = 1e-4,
     The graph of a network for images takes ``images``: uint8 (n, C, S, S) in RGB or grey, the whole picture warped to
     the square of side S that is stored in training. Window and normalisation are part of the graph. That of a network
     for features takes ``vectors``: float32 (n, d). n is free. The outputs are ``probabilities`` (n, K) and
-    ``features`` (n, d'). The file's metadata hold ``class_names`` (JSON), ``input``, ``network`` and ``bures_version``.
+    ``features`` (n, d'). The file's metadata hold ``class_names`` (JSON), ``input``, ``network`` and ``bures_version``,
+    and ``feature_names`` (JSON) where the columns of the vectors have names.
 
     Needs the extra ``onnx`` and torch 2.6 or newer.
 
@@ -93,7 +95,7 @@ def export_onnx(model: SavedModel, path: str | Path, *, tolerance: float = 1e-4,
     if opset < OPSET:
         raise ValueError(f"opset={opset} is out of range; accepted are {OPSET} and later versions of ONNX's operators")
     file = check_output(path)
-    cpu = SavedModel(copy.deepcopy(model.network).float().cpu().eval(), model.spec, model.class_names, model.inputs)
+    cpu = replace(model, network=copy.deepcopy(model.network).float().cpu().eval())
     graph = _translate(cpu, opset)
     content = graph.SerializeToString()
     difference = _largest_difference(cpu, content)
@@ -172,7 +174,9 @@ def _description(model: SavedModel) -> dict[str, str]:
     if name == "images":
         colours = "RGB" if shape[0] == 3 else "grey" if shape[0] == 1 else f"{shape[0]} channels"
         takes = f"uint8 (n, {', '.join(map(str, shape))}), {colours}, each picture warped to the square (bilinear)"
+    columns = {} if model.feature_names is None else {"feature_names": json.dumps(model.feature_names)}
     return {
+        **columns,
         "class_names": json.dumps(model.class_names),
         "input": takes,
         "network": json.dumps(model.spec.to_dict()),

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from bures.data import Domain
+from bures.data._columns import with_columns
 from bures.data._decoding import Progress
 from bures.files import atomic_file
 from bures.networks import Network
@@ -30,6 +31,9 @@ SCHEMA = 1
 class SavedModel:
     """A trained network, the names of its classes, and what is done to its inputs.
 
+    A network that was trained on tables with named columns has these too, as ``feature_names``: columns of data are
+    found by name.
+
     Examples
     --------
     >>> import pathlib, tempfile
@@ -47,6 +51,7 @@ class SavedModel:
     spec: NetworkSpec
     class_names: tuple[str, ...]
     inputs: Inputs
+    feature_names: tuple[str, ...] | None = None
 
     def predict(
         self, domain: Domain, *, batch_size: int | None = None, n_workers: int = 0, progress: Progress | None = None
@@ -56,8 +61,8 @@ class SavedModel:
         Parameters
         ----------
         domain : Domain
-            Images of any size, or feature vectors as in training. Colours are dropped where the network was trained
-            on grey images.
+            Images of any size, or feature vectors as in training; columns that have names may be in any order. Colours
+            are dropped where the network was trained on grey images.
         batch_size : int, optional
             Samples forwarded at once; None is 512, and fewer of large images.
         n_workers : int, optional
@@ -91,6 +96,7 @@ class SavedModel:
 
     def fit(self, domain: Domain) -> Domain:
         """The domain with samples as the network takes them; an error where that cannot be."""
+        domain = with_columns(domain, self.feature_names, "the model", repr(domain.name))
         try:
             samples = fit_samples(domain.samples, self.spec)
         except ValueError as error:
@@ -110,7 +116,13 @@ class SavedModel:
         return self
 
 
-def save_model(path: str | Path, network: Network, spec: NetworkSpec, class_names: Sequence[str]) -> Path:
+def save_model(
+    path: str | Path,
+    network: Network,
+    spec: NetworkSpec,
+    class_names: Sequence[str],
+    feature_names: Sequence[str] | None = None,
+) -> Path:
     """Write a network to a safetensors file, whole or not at all.
 
     Parameters
@@ -123,13 +135,17 @@ def save_model(path: str | Path, network: Network, spec: NetworkSpec, class_name
         How the network is built.
     class_names : sequence of str
         What its outputs stand for.
+    feature_names : sequence of str, optional
+        What the columns of its inputs are called, where they are feature vectors with names.
 
     Returns
     -------
     Path
         The file.
     """
-    description = {"schema": SCHEMA, "network": spec.to_dict(), "class_names": list(class_names)}
+    description: dict[str, object] = {"schema": SCHEMA, "network": spec.to_dict(), "class_names": list(class_names)}
+    if feature_names is not None:
+        description["feature_names"] = list(feature_names)
     tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     with atomic_file(path) as stream:
         stream.write(save(tensors, metadata={"bures": json.dumps(description)}))
@@ -173,17 +189,21 @@ def load_model(path: str | Path, *, best: bool = False) -> SavedModel:
         )
     try:
         spec, class_names = NetworkSpec(**description["network"]), tuple(map(str, description["class_names"]))
+        columns = description.get("feature_names")  # models that know of none do not have it
+        feature_names = None if columns is None else tuple(map(str, columns))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{file} was written by another version of bures: its description has {error}") from error
     if len(class_names) != spec.n_classes:
         raise ValueError(f"{file} is damaged: it names {len(class_names)} classes for {spec.n_classes} outputs")
+    if feature_names is not None and len(feature_names) != spec.in_features:
+        raise ValueError(f"{file} is damaged: it names {len(feature_names)} columns for {spec.in_features} inputs")
     try:
         network, inputs = spec.build()
     except (TypeError, ValueError, RuntimeError, MemoryError) as error:
         raise ValueError(f"{file} is damaged: the network that it describes cannot be built: {error}") from error
     fit_weights(network, tensors, source=str(file))
     network.eval()
-    return SavedModel(network, spec, class_names, inputs)
+    return SavedModel(network, spec, class_names, inputs, feature_names)
 
 
 def model_file(path: str | Path, *, best: bool = False) -> Path:

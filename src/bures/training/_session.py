@@ -165,7 +165,8 @@ class Session:
             network.load_state_dict(best["network"])
             if self.keep_files:
                 names = setting.source.class_names
-                save_model(self.folder.best_model, evaluator.adapted(network, last), setting.spec, names)
+                adapted = evaluator.adapted(network, last)
+                save_model(self.folder.best_model, adapted, setting.spec, names, setting.feature_names)
             if temperature is not None:
                 chosen["temperature"] = evaluator.temperatures(network, evaluator.predict(network, last), last)
         outcome = {
@@ -190,7 +191,7 @@ class Session:
         """Write the network and what it makes of the samples."""
         setting, folder, last = self.setting, self.folder, self.setting.batchnorm
         evaluator, names = setting.evaluator, setting.source.class_names
-        save_model(folder.model, evaluator.adapted(network, last), setting.spec, names)
+        save_model(folder.model, evaluator.adapted(network, last), setting.spec, names, setting.feature_names)
         folder.write_predictions(evaluator.domain, final.predictions.probabilities)
         if (confusion := evaluator.confusion(final.predictions)) is not None:
             folder.write_confusion(confusion, names)

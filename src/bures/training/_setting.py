@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from bures.data import Domain, HiddenLabels, ImageFiles, align_classes
+from bures.data import Domain, HiddenLabels, ImageFiles, align_classes, align_columns
+from bures.data._columns import with_columns
 from bures.data._samples import fits_in_memory
 from bures.methods import Method
 from bures.networks import Network
@@ -53,6 +54,11 @@ class Setting:
         return "target" if self.method.needs_target and not self.recipe.joint_forward else "training"
 
     @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the columns that the network takes, where a domain came with them."""
+        return self.source.feature_names or self.target.feature_names
+
+    @property
     def fingerprint(self) -> dict[str, Any]:
         """What decides the training: a checkpoint fits where all of it is the same."""
         return fingerprint_of(self.recipe.to_dict(), self.checksums)
@@ -79,8 +85,13 @@ def prepare(
         raise ValueError(f"source {source.name!r} is unlabelled; training needs its labels")
     method = recipe.build_method()
     warn_of_what_is_ignored(method, recipe)
-    target, labelled = align_classes(source, target, partial=partial), source
-    evaluation = target if evaluation is None else align_classes(source, evaluation, partial=True)
+    target, labelled = align_columns(source, align_classes(source, target, partial=partial)), source
+    names = source.feature_names or target.feature_names
+    if evaluation is None:
+        evaluation = target
+    else:
+        evaluation = align_classes(source, evaluation, partial=True)
+        evaluation = with_columns(evaluation, names, "the training", f"evaluation {evaluation.name!r}")
     if method.trains_on_target:
         if target.labels is None:
             raise ValueError(f"method={recipe.method!r} trains on target labels, but {target.name!r} has none")

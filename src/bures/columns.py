@@ -1,0 +1,71 @@
+"""Columns of two tables brought into one order, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+__all__ = ["column_names", "column_order"]
+
+NAMED = 10  # columns that a message names
+
+
+def column_names(table: object) -> tuple[str, ...] | None:
+    """The names of a data frame's columns; None for arrays, and where a column has no name but a number."""
+    columns = getattr(table, "columns", None)
+    if columns is None or callable(columns):
+        return None
+    names = tuple(columns)
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def column_order(
+    first: Sequence[str] | None, second: Sequence[str] | None, *, names: tuple[str, str] = ("xs", "xt")
+) -> list[int] | None:
+    """Where the columns of a first table lie in a second; an error where the second has others.
+
+    Parameters
+    ----------
+    first, second : sequence of str, optional
+        Names of the columns. None: they have none, and are matched by their position.
+    names : tuple of str, optional
+        What the tables are called in a message.
+
+    Returns
+    -------
+    list of int, optional
+        Numbers of the second table's columns, in the order of the first; None where they lie in that order, or where
+        one of the tables has no names.
+
+    Examples
+    --------
+    >>> from bures.columns import column_order
+    >>> column_order(["width", "length"], ["length", "width"])
+    [1, 0]
+    """
+    if first is None or second is None or tuple(first) == tuple(second):
+        return None
+    place = {name: number for number, name in enumerate(second)}
+    missing = [name for name in first if name not in place]
+    known = set(first)
+    unexpected = [name for name in second if name not in known]
+    parts = [f"lacks the {_listed(missing)}"] * bool(missing) + [f"has the unexpected {_listed(unexpected)}"] * bool(
+        unexpected
+    )
+    if parts:
+        raise ValueError(
+            f"{names[1]} {' and '.join(parts)}; its columns are matched with those of {names[0]} by name: rename, add "
+            "or remove columns until both have the same (their order does not matter)"
+        )
+    if len(place) < len(second) or len(known) < len(first):
+        raise ValueError(
+            f"{names[0]} or {names[1]} has two columns of one name, in another order than the other; give every column "
+            "a name of its own"
+        )
+    return [place[name] for name in first]
+
+
+def _listed(columns: Iterable[str]) -> str:
+    """A few columns by name: column 'a', or columns 'a', 'b', ..."""
+    columns = list(columns)
+    listed = ", ".join(repr(name) for name in columns[:NAMED]) + (", ..." if len(columns) > NAMED else "")
+    return f"column{'s' if len(columns) > 1 else ''} {listed}"
