@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bures.cli.adapt import load_job, read_job
+from bures.files import is_stream
 from bures.training import RunFolder
 
 __all__ = ["report"]
@@ -40,7 +41,7 @@ def report(
             _refresh(record.path, quiet)
     page = write_report(runs, output, tsne=tsne)
     if not quiet:
-        typer.echo(f"written: {page}")
+        typer.echo(f"written: {page}", err=is_stream(page))  # the page may have gone to the standard output
 
 
 def _refresh(folder: Path, quiet: bool) -> None:
