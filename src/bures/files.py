@@ -72,16 +72,13 @@ def _in_place_of(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _into_stream(path: Path) -> Iterator[IO[bytes]]:
-    """Memory that goes into a pipe or a device in the end: some formats go back in what they write, and these cannot."""
+    """Memory that goes into a pipe or a device in the end: some formats go back in what they write, these cannot."""
     content = io.BytesIO()
     yield content
     sys.stdout.flush()  # it may be the same stream, and what was printed before comes first
     descriptor = _descriptor(path)
-    if descriptor is None:
-        opened = open(path, "wb")  # noqa: SIM115 - closed below
-    else:
-        opened = os.fdopen(os.dup(descriptor), "wb")  # opened by its name, a file behind it would be cut or replaced
-    with opened as stream:
+    # A descriptor is not opened by its name: a file that the shell adds to would be cut.
+    with open(path if descriptor is None else os.dup(descriptor), "wb") as stream:
         stream.write(content.getbuffer())
 
 
