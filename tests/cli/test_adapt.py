@@ -283,6 +283,20 @@ def test_what_was_not_wanted_is_not_made_by_a_resumption(methods, files, tmp_pat
     assert made() == {"features.png", "features.svg", "report.html"}
 
 
+def test_data_that_have_changed_since_a_run_was_begun_are_named_in_words(files, tmp_path):
+    shutil.copy(files / "source.npz", tmp_path / "mine.npz")
+    words = ["--target", files / "target.npz", "--epochs", 1, "--no-figure", "--no-report", "-o", tmp_path / "out"]
+    assert run("--source", tmp_path / "mine.npz", *words, *SMALL).exit_code == 0
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    (tmp_path / "out/manifest.json").write_text(json.dumps(manifest | {"status": "stopped"}))
+    content = dict(np.load(files / "source.npz"))
+    content["x"][3] += 1
+    np.savez(tmp_path / "mine.npz", **content)
+    result = run("--resume", tmp_path / "out", "--accelerator", "cpu")
+    assert "the samples of the source, or their classes, have changed since this was begun" in str(result.exception)
+    assert manifest["data"]["source"]["checksum"] not in str(result.exception)
+
+
 def test_samples_that_the_source_has_too_are_no_test(files, tmp_path):
     def told(source, target, name):
         words = ["--epochs", 1, "--no-figure", "--no-report", "-o", tmp_path / name, *SMALL]

@@ -1,6 +1,8 @@
 """`bures report`, and the report at the end of `bures adapt`."""
 
 import os
+import shlex
+import shutil
 import sys
 import threading
 import warnings
@@ -54,6 +56,15 @@ def test_a_page_that_goes_into_a_pipe_is_told_of_beside_the_standard_output(fold
     assert run("report", folder / "ckb", "-o", tmp_path / "pipe", "--tsne", 0) == ""  # it may be that pipe
     reader.join(30)
     assert content[0].startswith("<!doctype html>")
+
+
+def test_the_command_that_finishes_a_run_can_be_pasted(folder, tmp_path):
+    place = RunFolder(shutil.copytree(folder / "ckb", tmp_path / "my run"))
+    place.write_manifest(place.read_manifest() | {"status": "stopped"})
+    with pytest.raises(ValueError, match="finish this one first: ") as caught:
+        run("report", "--refresh", place.path)
+    command = shlex.split(str(caught.value).partition("first: ")[2])
+    assert command == ["bures", "adapt", "--resume", str(place.path)]
 
 
 def test_a_report_that_cannot_be_written_does_not_undo_a_training(folder, tmp_path, monkeypatch):

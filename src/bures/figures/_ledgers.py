@@ -55,7 +55,7 @@ def folder_result(path: str | Path) -> dict[str, Any]:
     try:
         manifest = folder.read_manifest()
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}; make a run with: bures adapt -o {folder.path}") from error
+        raise FileNotFoundError(f"{error}; make a run with: {shell_command('adapt', '-o', folder.path)}") from error
     if not manifest.get("epochs"):
         resume = shell_command("adapt", "--resume", folder.path)
         raise ValueError(f"{folder.path} has no finished epoch; go on with: {resume}")
