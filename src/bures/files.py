@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import math
 import os
 import re
 import secrets
+import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["atomic_file", "check_output", "read_json", "read_yaml", "to_json", "write_json", "write_text"]
+__all__ = ["atomic_file", "check_output", "is_stream", "read_json", "read_yaml", "to_json", "write_json", "write_text"]
 
 LARGEST_YAML = 10_000  # values, with those that aliases repeat
 
 
+MOST_LINKS = 40  # in a row, as Linux follows them
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     """A binary stream whose content replaces ``path`` when the block ends, and is dropped when the block fails.
+
+    A link stays, and what it points to is replaced. A pipe or a character device is no file to be replaced: the content
+    is written into it when the block ends.
 
     Examples
     --------
@@ -37,6 +44,20 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
     'all of it'
     """
     path = Path(path)
+    try:
+        with _into_stream(path) if is_stream(path) else _in_place_of(path) as stream:
+            yield stream
+    except OSError as error:
+        if error.errno in NO_ROOM and error.filename is None:  # a stream does not say what could not be written
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def _in_place_of(path: Path) -> Iterator[IO[bytes]]:
+    """A file beside ``path``, or beside what it links to, that takes its place in the end."""
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with open(partial, "xb") as stream:
@@ -44,13 +65,67 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(partial, path)
-    except OSError as error:
-        if error.errno in NO_ROOM and error.filename is None:  # a stream does not say what could not be written
-            error.filename = str(path)
-        raise
     finally:
         with suppress(FileNotFoundError):
             partial.unlink()
+
+
+@contextmanager
+def _into_stream(path: Path) -> Iterator[IO[bytes]]:
+    """Memory that goes into a pipe or a device in the end: some formats go back in what they write, these cannot."""
+    content = io.BytesIO()
+    yield content
+    sys.stdout.flush()  # it may be the same stream, and what was printed before comes first
+    descriptor = _descriptor(path)
+    # A descriptor is not opened by its name: a file that the shell adds to would be cut.
+    with open(path if descriptor is None else os.dup(descriptor), "wb") as stream:
+        stream.write(content.getbuffer())
+
+
+def is_stream(path: str | Path) -> bool:
+    """Whether what is written to ``path`` goes into a pipe, a device or an open descriptor, and makes no file.
+
+    Raises for what is neither that nor a file that can be replaced: a socket, a disk.
+
+    Examples
+    --------
+    >>> import os
+    >>> from bures.files import is_stream
+    >>> is_stream(os.devnull), is_stream("table.csv")
+    (True, False)
+    """
+    if (descriptor := _descriptor(path)) is not None:
+        try:
+            os.fstat(descriptor)
+        except OSError as error:
+            raise OSError(f"output={str(path)!r} is no open descriptor of this process: {error.strerror}") from error
+        return True
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):  # also a link to what does not exist yet
+        return False
+    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+        return True
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ValueError(
+            f"output={str(path)!r} is neither a file nor a pipe; accepted is the name of a file, a link to one, a pipe "
+            "or a character device"
+        )
+    return False
+
+
+def _descriptor(path: str | Path) -> int | None:
+    """The number behind a name such as /dev/stdout or /dev/fd/63, links followed; None of other names."""
+    name = os.fspath(path)
+    for _ in range(MOST_LINKS):
+        folder, last = os.path.split(name)
+        folder = os.path.realpath(folder)
+        if last.isdecimal() and folder in ("/dev/fd", f"/proc/{os.getpid()}/fd"):
+            return int(last)
+        if not os.path.islink(name):
+            return None
+        name = os.path.join(folder, os.readlink(name))
+    return None
 
 
 def check_output(path: str | Path) -> Path:
@@ -64,12 +139,17 @@ def check_output(path: str | Path) -> Path:
     FileNotFoundError: output='none/table.csv': none is not a folder; make it first
     """
     file = Path(path).expanduser()
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"output={str(path)!r}: {file.parent} is not a folder; make it first")
+    if is_stream(file):
+        if _descriptor(file) is None and not os.access(file, os.W_OK):
+            raise PermissionError(f"output={str(path)!r} is not writable; choose another name")
+        return file
+    parent = (Path(os.path.realpath(file)) if file.is_symlink() else file).parent
+    if not parent.is_dir():
+        raise FileNotFoundError(f"output={str(path)!r}: {parent} is not a folder; make it first")
     if file.is_dir():
         raise IsADirectoryError(f"output={str(path)!r} is a folder; accepted is the name of a file")
-    if not os.access(file.parent, os.W_OK):
-        raise PermissionError(f"output={str(path)!r}: {file.parent} is not writable; choose another folder")
+    if not os.access(parent, os.W_OK):
+        raise PermissionError(f"output={str(path)!r}: {parent} is not writable; choose another folder")
     return file
 
 

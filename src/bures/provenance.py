@@ -16,7 +16,7 @@ import torch
 
 import bures
 
-__all__ = ["command_line", "hardware", "versions"]
+__all__ = ["command_line", "hardware", "shell_command", "versions"]
 
 PACKAGES = ("torch", "torchvision", "lightning", "numpy", "scikit-learn")
 
@@ -68,3 +68,15 @@ def command_line() -> str:
     program, *arguments = sys.argv
     name = "bures" if Path(program).name in ("bures", "__main__.py") else Path(program).name
     return shlex.join([name, *(re.sub(r"(://[^:/@\s]*):[^/\s]*@", r"\1@", argument) for argument in arguments)])
+
+
+def shell_command(*words: object) -> str:
+    """A command of this package as a shell takes it when it is pasted: paths with spaces are quoted.
+
+    Examples
+    --------
+    >>> from bures.provenance import shell_command
+    >>> shell_command("adapt", "--resume", "my runs/first")
+    "bures adapt --resume 'my runs/first'"
+    """
+    return shlex.join(["bures", *map(str, words)])

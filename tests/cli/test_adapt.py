@@ -1,6 +1,8 @@
 """`bures adapt`: from two domains to a run folder, a table and a figure; resumption; errors in one line."""
 
 import json
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from typer.testing import CliRunner
 import bures.cli
 from bures.cli._app import app
 from bures.networks import backbone
-from bures.training import load_model
+from bures.training import load_model, load_recipe
 
 SMALL = ["--batch-size", "32", "--set", "hidden=16", "--set", "features=8", "--accelerator", "cpu"]
 
@@ -124,28 +126,30 @@ def test_an_image_folder_with_grey_and_transparent_pictures_is_adapted_to_a_flat
 
 
 def test_a_terminated_command_says_how_to_go_on_and_does(files, tmp_path):
+    place = tmp_path / "a long name of a folder that no terminal of eighty columns has room for" / "my run"
     words = [
-        "--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 2000, "-o", tmp_path / "out",
+        "--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 2000, "-o", place,
         "--no-figure", *SMALL,
     ]  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-m", "bures", "adapt", *map(str, words)], stderr=subprocess.PIPE, text=True
     )
-    log = tmp_path / "out/log.csv"
+    log = place / "log.csv"
     until = time.monotonic() + 120
     while not log.is_file() and time.monotonic() < until:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM, errors
-    assert f"go on with: bures adapt --resume {tmp_path / 'out'}" in " ".join(errors.split())
+    line = next(line for line in errors.splitlines() if "go on with: " in line)
+    assert shlex.split(line.partition("go on with: ")[2]) == ["bures", "adapt", "--resume", str(place)]
     assert "Traceback" not in errors
-    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    manifest = json.loads((place / "manifest.json").read_text())
     assert manifest["status"] == "stopped"
-    assert (tmp_path / "out/checkpoints/last.ckpt").is_file()
+    assert (place / "checkpoints/last.ckpt").is_file()
     manifest["recipe"]["epochs"] = manifest["epochs"][-1]["epoch"] + 2  # a shorter end: another recipe
-    (tmp_path / "out/manifest.json").write_text(json.dumps(manifest))
-    assert "belongs to another recipe" in fails("--resume", tmp_path / "out", "--accelerator", "cpu")
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    assert "belongs to another recipe" in fails("--resume", place, "--accelerator", "cpu")
 
 
 def test_resuming_several_methods_runs_only_what_is_missing(files, tmp_path):
@@ -237,6 +241,134 @@ def test_a_comparison_leaves_a_folder_in_use_as_it_is(files, tmp_path):
     assert isinstance(again.exception, FileExistsError)
     assert "is not empty" in str(again.exception)
     assert sorted((tmp_path / "one").iterdir()) == before
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("bad", ["batch", "class"])
+def test_a_comparison_that_is_refused_leaves_nothing_and_can_be_corrected(bad, there, files, tmp_path):
+    if there:
+        (tmp_path / "out").mkdir()
+    strange = np.load(files / "target.npz")
+    np.savez(tmp_path / "strange.npz", x=strange["x"], y=np.where(strange["y"] == "plum", "fig", strange["y"]))
+    target = tmp_path / "strange.npz" if bad == "class" else files / "target.npz"
+    words = ["--source", files / "source.npz", "--method", "source", "--method", "entropy", "-o", tmp_path / "out"]
+    words += ["--no-figure", "--no-report", "--epochs", 1, *SMALL]
+    refused = run(*words, "--target", target, *(["--batch-size", 500] if bad == "batch" else []))
+    assert isinstance(refused.exception, ValueError)
+    assert {"batch": "batch_size=500 is larger", "class": "unknown in source"}[bad] in str(refused.exception)
+    assert list((tmp_path / "out").rglob("*")) == []
+    assert (tmp_path / "out").is_dir() == there
+    assert run(*words, "--target", files / "target.npz").exit_code == 0
+
+
+@pytest.mark.parametrize("methods", [["source"], ["source", "entropy"]])
+def test_what_was_not_wanted_is_not_made_by_a_resumption(methods, files, tmp_path):
+    words = ["--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 1, "-o", tmp_path / "out"]
+    given = [word for name in methods for word in ("--method", name)]
+    assert run(*words, *given, "--no-figure", "--no-report", *SMALL).exit_code == 0
+
+    def made(*options):
+        result = run("--resume", tmp_path / "out", "--accelerator", "cpu", *options)
+        assert result.exit_code == 0, result.output
+        return {path.name for path in (tmp_path / "out").iterdir()} & {"features.png", "features.svg", "report.html"}
+
+    assert made() == set()
+    assert made("--report") == {"report.html"}  # what is typed counts
+    for file in (tmp_path / "out").rglob("*.json"):  # as an earlier version wrote them
+        if file.name in ("adapt.json", "manifest.json"):
+            content = json.loads(file.read_text())
+            origin = content["origin"] if "origin" in content else content["data"]["origin"]
+            del origin["figure"], origin["report"]
+            file.write_text(json.dumps(content))
+    assert made() == {"features.png", "features.svg", "report.html"}
+
+
+def test_data_that_have_changed_since_a_run_was_begun_are_named_in_words(files, tmp_path):
+    shutil.copy(files / "source.npz", tmp_path / "mine.npz")
+    words = ["--target", files / "target.npz", "--epochs", 1, "--no-figure", "--no-report", "-o", tmp_path / "out"]
+    assert run("--source", tmp_path / "mine.npz", *words, *SMALL).exit_code == 0
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    (tmp_path / "out/manifest.json").write_text(json.dumps(manifest | {"status": "stopped"}))
+    content = dict(np.load(files / "source.npz"))
+    content["x"][3] += 1
+    np.savez(tmp_path / "mine.npz", **content)
+    result = run("--resume", tmp_path / "out", "--accelerator", "cpu")
+    assert "the samples of the source, or their classes, have changed since this was begun" in str(result.exception)
+    assert manifest["data"]["source"]["checksum"] not in str(result.exception)
+
+
+def test_samples_that_the_source_has_too_are_no_test(files, tmp_path):
+    def told(source, target, name):
+        words = ["--epochs", 1, "--no-figure", "--no-report", "-o", tmp_path / name, *SMALL]
+        result = run("--source", source, "--target", target, *words)
+        assert result.exit_code == 0, result.output
+        return " ".join(result.output.split())
+
+    same = told(files / "source.npz", files / "source.npz", "same")
+    assert "Warning: all 120 target samples are also in the source, with their labels" in same
+    assert "has not seen" not in same
+    source, target = np.load(files / "source.npz"), np.load(files / "target.npz")
+    mixed = {name: np.concatenate([source[name][:40], target[name][:60]]) for name in ("x", "y")}
+    np.savez(tmp_path / "mixed.npz", **mixed)
+    some = told(files / "source.npz", tmp_path / "mixed.npz", "some")
+    assert "Warning: 40 of 100 target samples are also in the source" in some
+
+
+@pytest.fixture
+def few(files, tmp_path):
+    """The first 59 samples of the target, and a small network."""
+    content = np.load(files / "target.npz")
+    np.savez(tmp_path / "few.npz", x=content["x"][:59], y=content["y"][:59])
+    quick = ["--epochs", 1, "--no-figure", "--no-report", "--set", "hidden=16", "--set", "features=8"]
+    return ["--target", tmp_path / "few.npz", "--partial", "--accelerator", "cpu", *quick]
+
+
+def test_a_batch_size_that_nobody_chose_is_made_to_fit(few, files, tmp_path):
+    result = run("--source", files / "source.npz", *few, "-o", tmp_path / "one")
+    assert result.exit_code == 0, result.exception
+    assert "Batches of 59 samples, not of 128 as the recipe has it" in " ".join(result.output.split())
+    assert json.loads((tmp_path / "one/manifest.json").read_text())["recipe"]["batch_size"] == 59
+    assert load_recipe(tmp_path / "one/recipe.yaml").batch_size == 59
+    assert run("--resume", tmp_path / "one", "--accelerator", "cpu").exit_code == 0
+
+
+def test_a_batch_size_is_made_to_fit_what_is_not_held_out(few, files, tmp_path):
+    turned = ["--source", tmp_path / "few.npz", *few, "--target", files / "source.npz"]
+    result = run(*turned, "--set", "source_holdout=0.2", "-o", tmp_path / "one")
+    assert result.exit_code == 0, result.exception
+    manifest = json.loads((tmp_path / "one/manifest.json").read_text())
+    assert manifest["recipe"]["batch_size"] == manifest["data"]["source"]["samples"] < 59
+
+
+def test_a_comparison_and_its_resumption_have_the_batch_size_that_fits(few, files, tmp_path):
+    words = ["--source", files / "source.npz", *few, "--method", "source", "--method", "entropy"]
+    assert run(*words, "-o", tmp_path / "out").exit_code == 0
+    assert json.loads((tmp_path / "out/adapt.json").read_text())["recipe"]["batch_size"] == 59
+    shutil.rmtree(tmp_path / "out/entropy")
+    again = run("--resume", tmp_path / "out", "--accelerator", "cpu")
+    assert again.exit_code == 0, again.exception
+    assert json.loads((tmp_path / "out/entropy/manifest.json").read_text())["recipe"]["batch_size"] == 59
+
+
+def test_a_recipe_of_the_library_or_one_that_names_no_batch_size_is_made_to_fit(few, files, tmp_path):
+    (tmp_path / "mine.yaml").write_text("method: entropy\n")
+    for number, recipe in enumerate(("office10-features", tmp_path / "mine.yaml")):
+        result = run("--source", files / "source.npz", *few, "--recipe", recipe, "-o", tmp_path / str(number))
+        assert result.exit_code == 0, result.exception
+        assert json.loads((tmp_path / str(number) / "manifest.json").read_text())["recipe"]["batch_size"] == 59
+
+
+@pytest.mark.parametrize("way", ["option", "override", "file"])
+def test_a_batch_size_that_was_chosen_is_refused_where_it_is_too_large(way, few, files, tmp_path):
+    (tmp_path / "mine.yaml").write_text("method: entropy\nbatch_size: 128\n")
+    chosen = {
+        "option": ["--batch-size", 128],
+        "override": ["--set", "batch_size=128"],
+        "file": ["--recipe", tmp_path / "mine.yaml"],
+    }
+    result = run("--source", files / "source.npz", *few, *chosen[way], "-o", tmp_path / "out")
+    assert "batch_size=128 is larger than" in str(result.exception)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[1]", '{"origin": 1, "recipe": {}, "methods": ["ckb"]}', "\\xff"])

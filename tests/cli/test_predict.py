@@ -5,6 +5,7 @@ import io
 import os
 import shutil
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -129,11 +130,24 @@ def test_the_output_file_holds_what_would_be_printed_and_features_can_be_kept(fe
     assert written.class_names == CLASSES
 
 
+def test_the_table_can_be_sent_into_a_pipe(features_run, tmp_path):
+    write_features(tmp_path / "target.npz", feature_domain(1))
+    os.mkfifo(tmp_path / "pipe")
+    content = []
+    reader = threading.Thread(target=lambda: content.append((tmp_path / "pipe").read_text()), daemon=True)
+    reader.start()
+    assert run(features_run.path, tmp_path / "target.npz", "-o", tmp_path / "pipe") == ""
+    reader.join(30)
+    assert content == [run(features_run.path, tmp_path / "target.npz")]
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_what_is_read_is_never_written_over(features_run, tmp_path):
     file, model = tmp_path / "data.npz", features_run.path / "model.safetensors"
     write_features(file, feature_domain(1))
     before = file.read_bytes(), model.read_bytes()
-    for words in (["-o", file], ["--features", file], ["-o", model]):
+    (tmp_path / "link").symlink_to(file)  # what it points to would be replaced
+    for words in (["-o", file], ["--features", file], ["-o", model], ["-o", tmp_path / "link"]):
         with pytest.raises(ValueError, match="is read by this command; choose another file"):
             run(features_run.path, file, *words)
     assert (file.read_bytes(), model.read_bytes()) == before

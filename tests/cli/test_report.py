@@ -1,6 +1,10 @@
 """`bures report`, and the report at the end of `bures adapt`."""
 
+import os
+import shlex
+import shutil
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -42,6 +46,25 @@ def test_training_leaves_a_report_unless_told_not_to(folder, tmp_path):
     run("adapt", *data, "--method", "source", "--no-figure", "--no-report", *SMALL)
     assert not (tmp_path / "one" / "report.html").exists()
     assert f"written: {tmp_path / 'one' / 'report.html'}" in run("report", tmp_path / "one").replace("\n", "")
+
+
+def test_a_page_that_goes_into_a_pipe_is_told_of_beside_the_standard_output(folder, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    content = []
+    reader = threading.Thread(target=lambda: content.append((tmp_path / "pipe").read_text()), daemon=True)
+    reader.start()
+    assert run("report", folder / "ckb", "-o", tmp_path / "pipe", "--tsne", 0) == ""  # it may be that pipe
+    reader.join(30)
+    assert content[0].startswith("<!doctype html>")
+
+
+def test_the_command_that_finishes_a_run_can_be_pasted(folder, tmp_path):
+    place = RunFolder(shutil.copytree(folder / "ckb", tmp_path / "my run"))
+    place.write_manifest(place.read_manifest() | {"status": "stopped"})
+    with pytest.raises(ValueError, match="finish this one first: ") as caught:
+        run("report", "--refresh", place.path)
+    command = shlex.split(str(caught.value).partition("first: ")[2])
+    assert command == ["bures", "adapt", "--resume", str(place.path)]
 
 
 def test_a_report_that_cannot_be_written_does_not_undo_a_training(folder, tmp_path, monkeypatch):

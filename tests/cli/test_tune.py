@@ -1,6 +1,8 @@
 """`bures tune`: a search from the command line, its table, its resumption, and errors in one line."""
 
 import json
+import shlex
+import signal
 import sys
 
 import numpy as np
@@ -10,7 +12,7 @@ from typer.testing import CliRunner
 import bures.cli
 from bures.cli._app import app
 from bures.provenance import command_line
-from bures.training import load_recipe
+from bures.training import StoppedBySignal, load_recipe
 
 pytest.importorskip("optuna")
 pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed")
@@ -53,6 +55,30 @@ def test_a_search_gives_a_table_and_a_recipe_and_goes_on_later(files, tmp_path):
     more = run("--resume", tmp_path / "out", "--trials", 3, "-q")
     assert (more.exit_code, more.output) == (0, "")
     assert len(list((tmp_path / "out/trials").iterdir())) == 3
+
+
+def test_a_stopped_search_says_how_to_go_on_in_one_line(files, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise StoppedBySignal(signal.SIGTERM, 3)
+
+    monkeypatch.setattr("bures.experiments.tune", stopped)
+    place = tmp_path / "a long name of a folder that no terminal of eighty columns has room for" / "my search"
+    result = run(*data(files), "-o", place)
+    assert result.exit_code == 128 + signal.SIGTERM
+    (line,) = (line for line in result.stderr.splitlines() if "go on with: " in line)
+    assert shlex.split(line.partition("go on with: ")[2]) == ["bures", "tune", "--resume", str(place)]
+
+
+@pytest.mark.parametrize("searched", [False, True])
+def test_a_batch_size_that_nobody_chose_is_made_to_fit(searched, files, tmp_path):
+    space = tmp_path / "space.yaml"
+    space.write_text("batch_size: {choices: [16, 32]}\n" if searched else "lr: {low: 1e-4, high: 1e-2}\n")
+    words = ["--source", files / "source.npz", "--target", files / "target.npz", "--space", space, *SMALL[2:]]
+    result = run(*words, "--trials", 1, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert ("Batches of 90 samples, not of 128" in " ".join(result.stderr.split())) == (not searched)
+    assert json.loads((tmp_path / "out/tune.json").read_text())["recipe"]["batch_size"] == (128 if searched else 90)
+    assert run("--resume", tmp_path / "out", "--trials", 2, "-q").exit_code == 0
 
 
 def test_a_search_with_relative_paths_goes_on_from_another_folder(files, tmp_path, monkeypatch):

@@ -198,7 +198,7 @@ def test_a_damaged_part_is_left_out_and_named(tmp_path):
     ],
 )
 def test_a_run_that_is_not_finished_is_reported_as_far_as_it_came(status, reason, words, tmp_path):
-    folder = write_run(tmp_path / "run")
+    folder = write_run(tmp_path / "my run")
     manifest = folder.read_manifest()
     for name in ("schema", "epochs", "final", "hardware", "notes"):
         manifest.pop(name)
@@ -208,7 +208,7 @@ def test_a_run_that_is_not_finished_is_reported_as_far_as_it_came(status, reason
     page = page_of(folder.path)
     text = text_of(page)
     assert f"This run {words}: what follows is what there is up to now" in text
-    assert f"bures adapt --resume {folder.path}" in text
+    assert f"bures adapt --resume '{folder.path}'" in text
     assert "Not finished: ckb" in text
     assert "3 of 3" in text  # epochs, from the log
     assert '<svg class="chart lines"' in page

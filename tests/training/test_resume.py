@@ -6,6 +6,7 @@ Processes are real and are killed for real. Steps count from 0; a checkpoint is 
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -403,14 +404,23 @@ def test_a_checkpoint_of_another_recipe_names_what_differs(stopped):
 
 @pytest.mark.parametrize("side", ["source", "target", "evaluation"])
 def test_a_checkpoint_of_other_data_is_refused(side, stopped):
-    assert f"data.{side}" in refused(stopped, **{side: vectors(50, seed=9)})
+    message = refused(stopped, **{side: vectors(50, seed=9)})
+    assert f"the samples of the {side}, or their classes, have changed since this was begun; bring the data" in message
+    assert not re.search("[0-9a-f]{32}", message)  # a checksum tells nobody anything
+    assert "recipe" not in message
+
+
+def test_data_that_may_follow_from_another_recipe_are_not_said_to_have_changed(stopped):
+    message = refused(stopped, RECIPES["vectors"].override({"seed": 5}), source=vectors(50, seed=9))
+    assert "seed 0 there, 5 here; resume with the recipe of that run" in message
+    assert not re.search("[0-9a-f]{32}", message)
 
 
 @pytest.mark.parametrize("changes", [{"lr": 0.5}, {"options.entropy": 0.25}])
 def test_a_run_without_a_checkpoint_is_resumed_with_its_own_recipe_alone(changes, stopped):
     RunFolder(stopped).checkpoint.unlink()
     assert "belongs to another recipe" in refused(stopped, RECIPES["vectors"].override(changes))
-    assert "data.source" in refused(stopped, source=vectors(56, seed=9))
+    assert "the samples of the source, or their classes, have changed" in refused(stopped, source=vectors(56, seed=9))
     shutil.rmtree(stopped / "tensorboard")
     run_here(stopped, "vectors", resume=True)
 
@@ -433,7 +443,7 @@ def test_a_run_of_a_version_that_lacked_a_field_is_resumed(stopped, has_checkpoi
 def test_labels_of_the_source_are_part_of_its_checksum(stopped):
     source, _ = domains("vectors")
     other = type(source)(source.name, source.samples, source.class_names, source.labels.flip(0))
-    assert "data.source" in refused(stopped, source=other)
+    assert "the samples of the source, or their classes, have changed" in refused(stopped, source=other)
 
 
 def test_a_finished_run_is_returned_unchanged(tmp_path):

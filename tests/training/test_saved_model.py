@@ -186,6 +186,9 @@ def test_folders_without_a_model_say_what_is_missing(features_run, tmp_path):
     folder.write_manifest({"status": "stopped"})
     with pytest.raises(FileNotFoundError, match=r"status 'stopped' .* bures adapt --resume .*ckb"):
         load_model(folder.path)
+    spaced = folder.path.rename(tmp_path / "my run")
+    with pytest.raises(FileNotFoundError, match=r"bures adapt --resume '.*/my run'$"):
+        load_model(spaced)
 
 
 def test_a_file_has_no_best_model(features_run):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bures.files import write_text
+from bures.provenance import shell_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 def again() -> str:
     """The command that goes on: the same as this one."""
-    return shlex.join(["bures", *sys.argv[1:]])
+    return shell_command(*sys.argv[1:])
 
 
 def tell(text: str) -> None:

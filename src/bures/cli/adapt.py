@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -25,17 +27,30 @@ from bures.cli._options import (
 from bures.cli._progress import leading_process, progress_bar
 from bures.data import Domain, load_domain
 from bures.data._decoding import Progress
+from bures.data._overlap import count_shared
 from bures.data._registry import from_anywhere, has_test_part
 from bures.files import read_json, read_yaml, write_json
 from bures.methods import method_names
+from bures.provenance import shell_command
 from bures.selection import validator_names
 from bures.training import Recipe, RunFolder, StoppedBySignal, load_recipe
+from bures.training._recipe_files import is_recipe_file, recipe_content
 
 if TYPE_CHECKING:
     from bures.experiments import Comparison
     from bures.training import Run
 
-__all__ = ["absolute_weights", "adapt_command", "load_job", "origin_of", "read_job", "read_overrides"]
+__all__ = [
+    "absolute_weights",
+    "adapt_command",
+    "fit_batch_size",
+    "load_job",
+    "names_batch_size",
+    "origin_of",
+    "read_job",
+    "read_overrides",
+    "tell_of_stop",
+]
 
 COMPARISON = "adapt.json"  # what was asked for, in a folder of several runs
 # Options that may be others when a run is resumed; the rest is in its folder.
@@ -114,8 +129,13 @@ def adapt_command(
         Path | None, typer.Option("--output", "-o", help="Run folder (default: runs/SOURCE-TARGET-METHOD).")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder; needs nothing else.")] = None,
-    figure: Annotated[bool, typer.Option(help="Draw the features of both domains.")] = True,
-    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    figure: Annotated[
+        bool | None,
+        typer.Option(help="Draw the features of both domains (default: as the run was begun, else yes)."),
+    ] = None,
+    report: Annotated[
+        bool | None, typer.Option(help="Write report.html (default: as the run was begun, else yes).")
+    ] = None,
     quiet: Quiet = False,
     accelerator: Accelerator = "auto",
     devices: Annotated[int, typer.Option(help="Number of devices.", rich_help_panel=MACHINE)] = 1,
@@ -146,6 +166,8 @@ def adapt_command(
         if source is None or target is None:
             raise ValueError("--source and --target are needed, or --resume with a run folder")
         origin = origin_of(source, target, evaluation, data_root, strict=strict, partial=partial)
+        # A resumption goes by them; a run of its own has no other place that is written before the training.
+        origin |= {"figure": figure is not False, "report": report is not False}
         fields = {
             "network": network,
             "weights": weights,
@@ -167,11 +189,35 @@ def adapt_command(
         chosen = absolute_weights(chosen.locate_weights(data_root))
         _check_methods(methods, chosen)
         job = _Job(origin, chosen, methods, output or _default_output(origin, methods), download)
+        job.fits_batch = not names_batch_size(recipe, changes)
     if devices > 1 and len(job.methods) > 1:
         raise ValueError(f"--devices {devices} trains one method at a time; give --method once")
     # On several devices Lightning runs this command once for each; the first speaks for all.
     leads = leading_process()
-    _run(job, machine, resume is not None, figure and leads, report and leads, quiet or not leads)
+    # Runs that were begun before this was noted had both.
+    figure = job.origin.get("figure", True) if figure is None else figure
+    report = job.origin.get("report", True) if report is None else report
+    _run(job, machine, resume is not None, bool(figure) and leads, bool(report) and leads, quiet or not leads)
+
+
+def names_batch_size(recipe: str | None, changes: Mapping[str, Any]) -> bool:
+    """Whether the batch size is the user's own choice: an option, or in a recipe that is a file."""
+    own = recipe is not None and is_recipe_file(recipe)
+    return "batch_size" in changes or (own and "batch_size" in recipe_content(str(recipe)))
+
+
+def fit_batch_size(recipe: Recipe, methods: list[str], source: Domain, target: Domain) -> tuple[Recipe, str | None]:
+    """The recipe with a batch size that every method can draw from both domains, and a note where that is smaller."""
+    from bures.training._batches import largest_batch
+
+    largest = min(largest_batch(source, target, recipe.override({"method": name})) for name in methods)
+    if not 2 <= largest < recipe.batch_size:  # a domain of one sample is refused whatever the size
+        return recipe, None
+    note = (
+        f"Batches of {largest} samples, not of {recipe.batch_size} as the recipe has it: a domain has no more to train "
+        "on. --set batch_size=N chooses another size."
+    )
+    return recipe.override({"batch_size": largest}), note
 
 
 def _check_methods(methods: list[str], recipe: Recipe) -> None:
@@ -197,6 +243,8 @@ class _Job:
     ) -> None:
         self.origin, self.recipe, self.methods, self.output, self.download = origin, recipe, methods, output, download
         self.begun = begun  # whether the folder is there, and says what was asked for
+        self.fits_batch = False  # whether a batch size that is too large is made smaller
+        self.note: str | None = None  # that it was
 
 
 def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, report: bool, quiet: bool) -> None:
@@ -205,26 +253,52 @@ def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, report:
 
     console = Console()
     source, target, evaluation = load_job(job, quiet)
+    if job.fits_batch:
+        job.recipe, job.note = fit_batch_size(job.recipe, job.methods, source, target)
     options = {**machine, "evaluation": evaluation, "partial": job.origin["partial"], "origin": job.origin}
     try:
         if len(job.methods) == 1:
             run = adapt(source, target, job.recipe, job.output, resume=resume, **options)
             comparison = Comparison({job.methods[0]: run})
         else:
-            if not resume:
-                RunFolder(job.output).claim()  # what lies there has a plan of its own, or is a single run
-                plan = {"origin": job.origin, "recipe": job.recipe.to_dict(), "methods": job.methods}
-                write_json(job.output / COMPARISON, plan)
-            comparison = compare(source, target, job.recipe, job.methods, job.output, resume=resume, **options)
+            with nullcontext() if resume else _planned(job):
+                comparison = compare(source, target, job.recipe, job.methods, job.output, resume=resume, **options)
     except StoppedBySignal as stop:
-        Console(stderr=True).print(f"{stop}; go on with: bures adapt --resume {job.output}", markup=False)
-        raise typer.Exit(128 + stop.number) from None
+        tell_of_stop(stop, "adapt", job.output)
     drawing = _draw(comparison, source, evaluation or target, job.output) if figure else None
     page = _report(job.output) if report else None
     if not quiet:
         _show(console, comparison, source, target, evaluation)
+        if job.note is not None:
+            console.print(job.note, markup=False, highlight=False)
         for path in filter(None, (job.output, drawing, page)):
-            console.print(f"written: {path}", markup=False, highlight=False)
+            console.print(f"written: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _planned(job: _Job) -> Iterator[None]:
+    """Write what was asked for into the folder; where no run comes of it, leave the folder as it was."""
+    there = job.output.exists()
+    RunFolder(job.output).claim()  # what lies there has a plan of its own, or is a single run
+    plan = job.output / COMPARISON
+    write_json(plan, {"origin": job.origin, "recipe": job.recipe.to_dict(), "methods": job.methods})
+    try:
+        yield
+    except BaseException:
+        runs = [RunFolder(job.output / name) for name in job.methods]
+        if not any(run.exists() for run in runs):
+            plan.unlink(missing_ok=True)
+            for folder in [*(run.path for run in runs), *([] if there else [job.output])]:
+                with suppress(OSError):  # never made, or not empty
+                    folder.rmdir()
+        raise
+
+
+def tell_of_stop(stop: StoppedBySignal, command: str, folder: Path) -> NoReturn:
+    """Say how to go on after a signal, in a line that can be pasted, and leave with the exit code of the signal."""
+    resume = shell_command(command, "--resume", folder)
+    Console(stderr=True, soft_wrap=True).print(f"{stop}; go on with: {resume}", markup=False, highlight=False)
+    raise typer.Exit(128 + stop.number) from None
 
 
 def origin_of(
@@ -311,13 +385,22 @@ def _show(console: Console, comparison: Comparison, source: Domain, target: Doma
     finished = any("head_finish" in run.manifest for run in comparison.runs.values())
     notes = ["Behind the head finish." if finished else "Last epoch."]
     if labelled:
-        notes.append(f"Accuracy on {len(tested)} target samples, whose labels training has not seen.")
+        notes.append(_seen(source, tested))
     if compared:
         notes.append("Gains are over the better of the two source-only rows.")
     console.print(" ".join(notes), highlight=False)
     for run in comparison.runs.values():
         for note in run.manifest["notes"]:
             console.print(f"{run.manifest['recipe']['method']}: {note}", markup=False, highlight=False)
+
+
+def _seen(source: Domain, tested: Domain) -> str:
+    """What the accuracy was measured on, and whether training knew it."""
+    shared = count_shared(source, tested)
+    if shared == 0:
+        return f"Accuracy on {len(tested)} target samples, whose labels training has not seen."
+    which = f"all {shared} target samples" if shared == len(tested) else f"{shared} of {len(tested)} target samples"
+    return f"Warning: {which} are also in the source, with their labels: the accuracy is no test on new samples."
 
 
 def _draw(comparison: Comparison, source: Domain, target: Domain, folder: Path) -> Path:

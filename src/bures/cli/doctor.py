@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import warnings
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from bures.cli._progress import progress_bar
 from bures.data import Diagnosis, diagnose, load_domain
 from bures.data._diagnosis import LISTED_CLASSES, describe_domain, show_count
 from bures.files import to_json
+from bures.provenance import shell_command
 
 __all__ = ["doctor"]
 
@@ -63,8 +63,8 @@ def render(diagnosis: Diagnosis, source: str, target: str) -> RenderableType:
         parts += [Text(), _class_table(diagnosis)]
     parts += [Text(), _finding_table(diagnosis)]
     if diagnosis.settings:
-        command = ["bures", "adapt", "--source", source, "--target", target, *diagnosis.options()]
-        parts += [Text(), Text.assemble(("to start with", "bold"), "  ", shlex.join(command))]
+        command = shell_command("adapt", "--source", source, "--target", target, *diagnosis.options())
+        parts += [Text(), Text.assemble(("to start with", "bold"), "  ", command)]
     return Group(*parts, Text(), Text(diagnosis.verdict(), style=STYLES[diagnosis.level]))
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bures.cli._serving import Best, RunArgument, check_not_read, read_model
-from bures.files import check_output
+from bures.files import check_output, is_stream
 from bures.training import export_onnx, save_model
 from bures.training._saved_model import model_file
 
@@ -49,16 +49,18 @@ def export(
         raise ValueError(f"--output is missing; {given} already is a safetensors file: say where the copy goes")
     file = check_output(given.with_suffix(".onnx") if output is None else output)
     check_not_read(file, given)
+    streams = is_stream(file)  # the model itself may go to the standard output
     model = read_model(run, best=best)
     classes = len(model.class_names)
     if kind is Format.SAFETENSORS:
         save_model(file, model.network, model.spec, model.class_names, model.feature_names)
-        typer.echo(f"{file}  {model.spec.name}, {classes} classes; read it with bures.training.load_model")
+        typer.echo(f"{file}  {model.spec.name}, {classes} classes; read it with bures.training.load_model", err=streams)
         return
     written = export_onnx(model, file, tolerance=tolerance, opset=opset)
     kind_of_input = "uint8" if written.input_name == "images" else "float32"
     shape = ", ".join(map(str, ("n", *written.input_shape)))
     typer.echo(
         f"{file}  {model.spec.name}: {written.input_name} {kind_of_input} ({shape}) → probabilities (n, {classes}), "
-        f"features; largest difference from torch {written.difference:.1e}"
+        f"features; largest difference from torch {written.difference:.1e}",
+        err=streams,
     )

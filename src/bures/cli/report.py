@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from bures.cli.adapt import load_job, read_job
+from bures.files import is_stream
+from bures.provenance import shell_command
 from bures.training import RunFolder
 
 __all__ = ["report"]
@@ -40,7 +42,7 @@ def report(
             _refresh(record.path, quiet)
     page = write_report(runs, output, tsne=tsne)
     if not quiet:
-        typer.echo(f"written: {page}")
+        typer.echo(f"written: {page}", err=is_stream(page))  # the page may have gone to the standard output
 
 
 def _refresh(folder: Path, quiet: bool) -> None:
@@ -54,7 +56,8 @@ def _refresh(folder: Path, quiet: bool) -> None:
             "bures.training.refresh_samples"
         )
     if manifest.get("status") != "finished":
-        raise ValueError(f"--refresh needs finished runs; finish this one first: bures adapt --resume {folder}")
+        resume = shell_command("adapt", "--resume", folder)
+        raise ValueError(f"--refresh needs finished runs; finish this one first: {resume}")
     job = read_job(folder)
     source, target, evaluation = load_job(job, quiet)
     refresh_samples(folder, source, target, evaluation, partial=job.origin["partial"])

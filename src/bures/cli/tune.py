@@ -12,7 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from bures.cli._options import DATA, TRAINING, Accelerator, DataRoot, Partial, Quiet, RecipeName, refuse_beside_resume
-from bures.cli.adapt import _Job, absolute_weights, load_job, origin_of, read_overrides
+from bures.cli.adapt import (
+    _Job,
+    absolute_weights,
+    fit_batch_size,
+    load_job,
+    names_batch_size,
+    origin_of,
+    read_overrides,
+    tell_of_stop,
+)
 from bures.files import write_json
 from bures.methods import method_names
 from bures.selection import validator_names
@@ -103,7 +112,7 @@ def tune_command(
         job["trials"] = trials or job["trials"]
         if job["shared"] and storage is None:
             raise ValueError(f"the trials of {resume} are in a database; give its URL: --storage or $BURES_STORAGE")
-        folder = resume
+        folder, fits_batch = resume, False
     else:
         if source is None or target is None or space is None:
             raise ValueError("--source, --target and --space are needed, or --resume with the folder of a search")
@@ -123,10 +132,13 @@ def tune_command(
             "seed": seed,
         }
         folder = output or Path("runs", "-".join([*_stems(source, target), chosen.method, "tune"]))
-    _search(job, folder, storage, accelerator, quiet)
+        fits_batch = not names_batch_size(recipe, changes) and "batch_size" not in job["space"]
+    _search(job, folder, storage, accelerator, quiet, fits_batch)
 
 
-def _search(job: dict[str, Any], folder: Path, storage: str | None, accelerator: str, quiet: bool) -> None:
+def _search(
+    job: dict[str, Any], folder: Path, storage: str | None, accelerator: str, quiet: bool, fits_batch: bool
+) -> None:
     from bures.experiments import SearchSpace, tune  # Lightning takes seconds to import: not for --help
     from bures.experiments._tuning import _import_optuna
 
@@ -134,6 +146,11 @@ def _search(job: dict[str, Any], folder: Path, storage: str | None, accelerator:
     recipe = Recipe(**job["recipe"]).locate_weights(job["origin"]["data_root"])
     begun = (folder / SEARCH).is_file()
     source, target, evaluation = load_job(_Job(job["origin"], recipe, [recipe.method], folder, begun=begun), quiet)
+    if fits_batch:
+        recipe, note = fit_batch_size(recipe, [recipe.method], source, target)
+        job["recipe"]["batch_size"] = recipe.batch_size
+        if note is not None and not quiet:
+            Console(stderr=True).print(note, markup=False, highlight=False)
     folder.mkdir(parents=True, exist_ok=True)
     if not begun:
         write_json(folder / SEARCH, job)
@@ -166,8 +183,7 @@ def _search(job: dict[str, Any], folder: Path, storage: str | None, accelerator:
             progress=not quiet,
         )
     except StoppedBySignal as stop:
-        Console(stderr=True).print(f"{stop}; go on with: bures tune --resume {folder}", markup=False)
-        raise typer.Exit(128 + stop.number) from None
+        tell_of_stop(stop, "tune", folder)
     if not quiet:
         _show(console, result)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from bures.experiments import grid_names, grid_results, load_grid, read_results
+from bures.provenance import shell_command
 from bures.training import RunFolder
 
 __all__ = [
@@ -54,9 +55,10 @@ def folder_result(path: str | Path) -> dict[str, Any]:
     try:
         manifest = folder.read_manifest()
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}; make a run with: bures adapt -o {folder.path}") from error
+        raise FileNotFoundError(f"{error}; make a run with: {shell_command('adapt', '-o', folder.path)}") from error
     if not manifest.get("epochs"):
-        raise ValueError(f"{folder.path} has no finished epoch; go on with: bures adapt --resume {folder.path}")
+        resume = shell_command("adapt", "--resume", folder.path)
+        raise ValueError(f"{folder.path} has no finished epoch; go on with: {resume}")
     recipe, data = manifest["recipe"], manifest["data"]
     named = {"recipe_name": "of the run", "method": recipe["method"], "seed": recipe["seed"], "changes": {}}
     return {

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from bures.kinds import FIELDS, LIST, NUMBER, WHOLE, check_kinds
+from bures.provenance import shell_command
 from bures.training import RunFolder
 from bures.training._kept import KeptSamples, read_kept
 
@@ -180,7 +181,7 @@ def read_run(path: str | Path) -> RunRecord:
 def _remedy(folder: RunFolder, manifest: dict[str, Any]) -> str:
     """How to make the samples of a run anew; only `bures adapt` has noted where its data lie."""
     if manifest["data"].get("origin"):
-        return f"bures report --refresh {folder.path}"
+        return shell_command("report", "--refresh", folder.path)
     return f"bures.training.refresh_samples({str(folder.path)!r}, source, target)"
 
 
@@ -190,7 +191,7 @@ def _unfinished(folder: RunFolder, manifest: dict[str, Any]) -> str:
     because = f" ({str(reason).rstrip('.')})" if reason else ""
     return (
         f"This run {what.get(status, f'has the status {status!r}')}{because}: what follows is what there is up to now. "
-        f"Finish it with: bures adapt --resume {folder.path}"
+        f"Finish it with: {shell_command('adapt', '--resume', folder.path)}"
     )
 
 

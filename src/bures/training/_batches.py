@@ -10,12 +10,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from bures.data import Domain, TensorSamples
+from bures.training._holdout import n_kept
 from bures.training._loading import end_with_parent
 from bures.training._placement import move_samples
 from bures.training._plan import SamplePlan, derive_seed
 from bures.training._recipe import Recipe
 
-__all__ = ["PairData", "Step"]
+__all__ = ["PairData", "Step", "largest_batch"]
 
 
 class Step(NamedTuple):
@@ -125,3 +126,10 @@ def _plan(side: str, domain: Domain, recipe: Recipe, labels: Tensor | None) -> S
             f"accepted is up to {len(domain)}"
         )
     return SamplePlan(len(domain), recipe.batch_size, derive_seed(recipe.seed, side), labels)
+
+
+def largest_batch(source: Domain, target: Domain, recipe: Recipe) -> int:
+    """The largest batch size that a recipe can have for these domains, whatever it has now."""
+    if recipe.build_method().trains_on_target or source.labels is None:  # an unlabelled source is refused later
+        return len(target)
+    return min(len(target), n_kept(source, recipe.source_holdout) if recipe.source_holdout else len(source))

@@ -16,6 +16,7 @@ from bures.training._recipe import Recipe
 __all__ = ["compare", "load_checkpoint", "save_checkpoint"]
 
 SCHEMA = 1
+DATA = "data."  # before the side in a fingerprint, whose value is a checksum
 
 
 def save_checkpoint(path: str | Path, state: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> None:
@@ -66,7 +67,17 @@ def compare(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -
     defaults = Recipe().to_dict()
     there = {name: found.get(name, defaults.get(name)) for name in {**found, **expected}}
     differing = [name for name, value in there.items() if value != expected.get(name)]
-    if differing:
+    data = [name for name in differing if name.startswith(DATA)]
+    if differing and differing == data:
+        if there.get("data.evaluation") == there.get("data.target"):  # one domain, which is named once
+            data = [name for name in data if name != "data.evaluation"] or data
+        sides = " and of the ".join(name.removeprefix(DATA) for name in data)
+        raise CheckpointError(
+            f"{path}: the samples of the {sides}, or their classes, have changed since this was begun; bring the data "
+            "back as they were and resume, or choose another output folder to begin anew with what there is now"
+        )
+    if differing:  # what samples are, their size for one, may follow from the recipe
+        differing = [name for name in differing if name not in data]
         listed = ", ".join(f"{name} {there[name]!r} there, {expected.get(name)!r} here" for name in differing[:3])
         more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
         raise CheckpointError(

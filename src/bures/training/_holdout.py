@@ -6,7 +6,7 @@ import torch
 
 from bures.data import Domain
 
-__all__ = ["hold_out"]
+__all__ = ["hold_out", "n_kept"]
 
 
 def hold_out(domain: Domain, share: float, seed: int) -> tuple[Domain, Domain]:
@@ -34,7 +34,7 @@ def hold_out(domain: Domain, share: float, seed: int) -> tuple[Domain, Domain]:
     held = torch.zeros(len(domain), dtype=torch.bool)
     for label in range(domain.n_classes):
         members = (domain.labels == label).nonzero().flatten()
-        count = min(round(share * len(members)), len(members) - 1)
+        count = _held(len(members), share)
         if count > 0:
             held[members[torch.randperm(len(members), generator=generator)[:count]]] = True
     if not bool(held.any()):
@@ -44,3 +44,13 @@ def hold_out(domain: Domain, share: float, seed: int) -> tuple[Domain, Domain]:
             which = "which has one sample of each class and none to spare; accepted is 0"
         raise ValueError(f"source_holdout={share!r} holds out no sample of source {domain.name!r}, {which}")
     return domain.take(~held), domain.take(held)
+
+
+def n_kept(domain: Domain, share: float) -> int:
+    """How many samples `hold_out` leaves for training."""
+    return sum(count - _held(count, share) for count in domain.counts().tolist())
+
+
+def _held(count: int, share: float) -> int:
+    """How many samples of a class of ``count`` are held out."""
+    return max(min(round(share * count), count - 1), 0)

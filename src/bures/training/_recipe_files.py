@@ -10,7 +10,7 @@ from typing import Any
 from bures.files import read_yaml
 from bures.training._recipe import Recipe
 
-__all__ = ["load_recipe", "recipe_names"]
+__all__ = ["is_recipe_file", "load_recipe", "recipe_content", "recipe_names"]
 
 
 def recipe_names() -> list[str]:
@@ -39,8 +39,24 @@ def load_recipe(name: str | Path) -> Recipe:
     >>> load_recipe("paper-code").options["entropy"]
     0.05
     """
+    text, content = str(name), recipe_content(name)
+    try:
+        return Recipe(**content)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{text}: {error}") from error
+
+
+def recipe_content(name: str | Path) -> dict[str, Any]:
+    """What a recipe names itself, given as for `load_recipe`; other fields have their defaults.
+
+    Examples
+    --------
+    >>> from bures.training._recipe_files import recipe_content
+    >>> sorted(recipe_content("demo"))[:2]
+    ['augment', 'batch_size']
+    """
     text = str(name)
-    if not text.endswith((".yaml", ".yml")):
+    if not is_recipe_file(name):
         if text not in recipe_names():
             raise ValueError(
                 f"recipe={text!r} is unknown; accepted are {', '.join(recipe_names())} and files that end in .yaml"
@@ -55,11 +71,16 @@ def load_recipe(name: str | Path) -> Recipe:
         raise ValueError(f"{text} is no text in UTF-8: {error}") from error
 
 
+def is_recipe_file(name: str | Path) -> bool:
+    """Whether a recipe is given as a file, not by the name of one that comes with the library."""
+    return str(name).endswith((".yaml", ".yml"))
+
+
 def _recipe_folder() -> Any:
     return files("bures.training") / "recipes"
 
 
-def _parse(name: str, text: str) -> Recipe:
+def _parse(name: str, text: str) -> dict[str, Any]:
     content = read_yaml(text, name)
     if content is None:
         content = {}
@@ -68,7 +89,4 @@ def _parse(name: str, text: str) -> Recipe:
     known = {item.name for item in fields(Recipe)}
     if unknown := sorted(set(content) - known):
         raise ValueError(f"{name}: a recipe has no field {unknown[0]!r}; accepted are {', '.join(sorted(known))}")
-    try:
-        return Recipe(**content)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: {error}") from error
+    return content

@@ -17,6 +17,7 @@ from bures.data._decoding import Progress
 from bures.files import atomic_file
 from bures.networks import Network
 from bures.networks._weights import fit_weights
+from bures.provenance import shell_command
 from bures.training._assembly import NetworkSpec, fit_samples
 from bures.training._inputs import Inputs
 from bures.training._prediction import Predictions, predict_samples, usual_batch_size
@@ -224,5 +225,7 @@ def model_file(path: str | Path, *, best: bool = False) -> Path:
         several = f"; it holds several runs, choose one: {', '.join(str(path / name) for name in runs)}" if runs else ""
         raise FileNotFoundError(f"{path} is no run folder: {file.name} and {folder.manifest.name} are missing{several}")
     status = folder.read_manifest().get("status")
-    remedy = "it was removed" if status == "finished" else f"finish the run first: bures adapt --resume {path}"
+    remedy = "it was removed"
+    if status != "finished":
+        remedy = f"finish the run first: {shell_command('adapt', '--resume', path)}"
     raise FileNotFoundError(f"{path} holds a run with the status {status!r} but no {file.name}; {remedy}")
