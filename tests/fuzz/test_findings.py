@@ -14,7 +14,7 @@ from rich.console import Console
 
 import bures
 from bures import selection
-from bures.cli.adapt import _show
+from bures.cli._outcome import show
 from bures.data import Domain, GaussianClasses, TensorSamples, load_domain
 from bures.data._mat_check import check_mat
 from bures.experiments import load_space, read_results
@@ -247,7 +247,7 @@ def test_a_title_in_brackets_does_not_cost_the_table_of_a_training():
     run = SimpleNamespace(manifest={"recipe": {"method": "ckb"}, "notes": []})
     comparison = SimpleNamespace(runs={"ckb": run}, baseline=None, rows=list)
     console = Console(width=200, file=io.StringIO())
-    _show(console, comparison, domain, domain, None)
+    show(console, comparison, domain, domain, None)
     assert "digits[/b]" in console.file.getvalue()
 
 

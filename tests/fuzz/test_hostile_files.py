@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import bures
 from bures.cli._app import app
-from bures.cli.adapt import read_overrides
+from bures.cli._job import read_overrides
 from bures.data import check_images, image_folder, load_domain
 from bures.experiments import load_grid, load_space, read_results
 from bures.files import read_yaml

@@ -13,7 +13,7 @@ from pathlib import Path
 from small_runs import SMALL, adapt, differences, outcome, pictures
 from torchvision.utils import save_image
 
-from bures.cli.adapt import load_job, read_job
+from bures.cli._job import load_job, read_job
 from bures.data import load_domain
 from bures.methods import method_info, method_names
 from bures.training import Recipe

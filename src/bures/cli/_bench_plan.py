@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bures.cli.adapt import read_overrides
+from bures.cli._job import read_overrides
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from bures.cli._job import (
+    Job,
+    absolute_weights,
+    fit_batch_size,
+    load_job,
+    names_batch_size,
+    origin_of,
+    planned,
+    read_job,
+    read_overrides,
+    tell_of_stop,
+)
 from bures.cli._options import (
     DATA,
     MACHINE,
@@ -24,35 +32,14 @@ from bures.cli._options import (
     RecipeName,
     refuse_beside_resume,
 )
-from bures.cli._progress import leading_process, progress_bar
-from bures.data import Domain, load_domain
-from bures.data._decoding import Progress
-from bures.data._overlap import count_shared
-from bures.data._registry import from_anywhere, has_test_part
-from bures.files import read_json, read_yaml, write_json
+from bures.cli._outcome import draw_features, show, write_page
+from bures.cli._progress import leading_process
 from bures.methods import method_names
-from bures.provenance import shell_command
 from bures.selection import validator_names
-from bures.training import Recipe, RunFolder, StoppedBySignal, load_recipe
-from bures.training._recipe_files import is_recipe_file, recipe_content
+from bures.training import Recipe, StoppedBySignal, load_recipe
 
-if TYPE_CHECKING:
-    from bures.experiments import Comparison
-    from bures.training import Run
+__all__ = ["adapt_command"]
 
-__all__ = [
-    "absolute_weights",
-    "adapt_command",
-    "fit_batch_size",
-    "load_job",
-    "names_batch_size",
-    "origin_of",
-    "read_job",
-    "read_overrides",
-    "tell_of_stop",
-]
-
-COMPARISON = "adapt.json"  # what was asked for, in a folder of several runs
 # Options that may be others when a run is resumed; the rest is in its folder.
 NOT_IN_A_FOLDER = (
     "figure", "report", "quiet", "accelerator", "devices", "strategy", "sync_batchnorm", "checkpoint_every",
@@ -188,7 +175,7 @@ def adapt_command(
         chosen = base.override({"method": methods[0], **changes} if len(methods) == 1 else changes)
         chosen = absolute_weights(chosen.locate_weights(data_root))
         _check_methods(methods, chosen)
-        job = _Job(origin, chosen, methods, output or _default_output(origin, methods), download)
+        job = Job(origin, chosen, methods, output or _default_output(origin, methods), download)
         job.fits_batch = not names_batch_size(recipe, changes)
     if devices > 1 and len(job.methods) > 1:
         raise ValueError(f"--devices {devices} trains one method at a time; give --method once")
@@ -200,26 +187,6 @@ def adapt_command(
     _run(job, machine, resume is not None, bool(figure) and leads, bool(report) and leads, quiet or not leads)
 
 
-def names_batch_size(recipe: str | None, changes: Mapping[str, Any]) -> bool:
-    """Whether the batch size is the user's own choice: an option, or in a recipe that is a file."""
-    own = recipe is not None and is_recipe_file(recipe)
-    return "batch_size" in changes or (own and "batch_size" in recipe_content(str(recipe)))
-
-
-def fit_batch_size(recipe: Recipe, methods: list[str], source: Domain, target: Domain) -> tuple[Recipe, str | None]:
-    """The recipe with a batch size that every method can draw from both domains, and a note where that is smaller."""
-    from bures.training._batches import largest_batch
-
-    largest = min(largest_batch(source, target, recipe.override({"method": name})) for name in methods)
-    if not 2 <= largest < recipe.batch_size:  # a domain of one sample is refused whatever the size
-        return recipe, None
-    note = (
-        f"Batches of {largest} samples, not of {recipe.batch_size} as the recipe has it: a domain has no more to train "
-        "on. --set batch_size=N chooses another size."
-    )
-    return recipe.override({"batch_size": largest}), note
-
-
 def _check_methods(methods: list[str], recipe: Recipe) -> None:
     """Tell of what would end a comparison, before the first method is trained."""
     for number, name in enumerate(methods):
@@ -228,26 +195,7 @@ def _check_methods(methods: list[str], recipe: Recipe) -> None:
         recipe.override({"method": name})
 
 
-class _Job:
-    """What was asked for: data, recipe, methods and the folder."""
-
-    def __init__(
-        self,
-        origin: dict[str, Any],
-        recipe: Recipe,
-        methods: list[str],
-        output: Path,
-        download: bool = False,
-        *,
-        begun: bool = False,
-    ) -> None:
-        self.origin, self.recipe, self.methods, self.output, self.download = origin, recipe, methods, output, download
-        self.begun = begun  # whether the folder is there, and says what was asked for
-        self.fits_batch = False  # whether a batch size that is too large is made smaller
-        self.note: str | None = None  # that it was
-
-
-def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, report: bool, quiet: bool) -> None:
+def _run(job: Job, machine: dict[str, Any], resume: bool, figure: bool, report: bool, quiet: bool) -> None:
     from bures.experiments import Comparison, compare  # Lightning takes seconds to import: not for --help
     from bures.training import adapt
 
@@ -261,184 +209,18 @@ def _run(job: _Job, machine: dict[str, Any], resume: bool, figure: bool, report:
             run = adapt(source, target, job.recipe, job.output, resume=resume, **options)
             comparison = Comparison({job.methods[0]: run})
         else:
-            with nullcontext() if resume else _planned(job):
+            with nullcontext() if resume else planned(job):
                 comparison = compare(source, target, job.recipe, job.methods, job.output, resume=resume, **options)
     except StoppedBySignal as stop:
         tell_of_stop(stop, "adapt", job.output)
-    drawing = _draw(comparison, source, evaluation or target, job.output) if figure else None
-    page = _report(job.output) if report else None
+    drawing = draw_features(comparison, source, evaluation or target, job.output) if figure else None
+    page = write_page(job.output) if report else None
     if not quiet:
-        _show(console, comparison, source, target, evaluation)
+        show(console, comparison, source, target, evaluation)
         if job.note is not None:
             console.print(job.note, markup=False, highlight=False)
         for path in filter(None, (job.output, drawing, page)):
             console.print(f"written: {path}", markup=False, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _planned(job: _Job) -> Iterator[None]:
-    """Write what was asked for into the folder; where no run comes of it, leave the folder as it was."""
-    there = job.output.exists()
-    RunFolder(job.output).claim()  # what lies there has a plan of its own, or is a single run
-    plan = job.output / COMPARISON
-    write_json(plan, {"origin": job.origin, "recipe": job.recipe.to_dict(), "methods": job.methods})
-    try:
-        yield
-    except BaseException:
-        runs = [RunFolder(job.output / name) for name in job.methods]
-        if not any(run.exists() for run in runs):
-            plan.unlink(missing_ok=True)
-            for folder in [*(run.path for run in runs), *([] if there else [job.output])]:
-                with suppress(OSError):  # never made, or not empty
-                    folder.rmdir()
-        raise
-
-
-def tell_of_stop(stop: StoppedBySignal, command: str, folder: Path) -> NoReturn:
-    """Say how to go on after a signal, in a line that can be pasted, and leave with the exit code of the signal."""
-    resume = shell_command(command, "--resume", folder)
-    Console(stderr=True, soft_wrap=True).print(f"{stop}; go on with: {resume}", markup=False, highlight=False)
-    raise typer.Exit(128 + stop.number) from None
-
-
-def origin_of(
-    source: str, target: str, evaluation: str | None, data_root: Path | None, *, strict: bool, partial: bool
-) -> dict[str, Any]:
-    """Where the data lie, in words that mean the same when a run is resumed from another working folder."""
-    return {
-        "source": from_anywhere(source, data_root),
-        "target": from_anywhere(target, data_root),
-        "evaluation": None if evaluation is None else from_anywhere(evaluation, data_root),
-        "data_root": None if data_root is None else str(data_root.absolute()),
-        "strict": strict,
-        "partial": partial,
-    }
-
-
-def absolute_weights(recipe: Recipe) -> Recipe:
-    """The recipe with the path of its weights, where it is one, as it can be read from any working folder."""
-    weights = recipe.weights
-    if weights is None or not ("." in weights or "/" in weights) or not Path(weights).is_file():  # else a name
-        return recipe
-    return recipe.override({"weights": str(Path(weights).absolute())})
-
-
-def load_job(job: _Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
-    """Source, target and, where it is another, what is evaluated."""
-    with progress_bar("reading images", quiet=quiet) as progress:
-        try:
-            return _load(job, progress)
-        except FileNotFoundError as error:
-            if not job.begun:
-                raise
-            raise FileNotFoundError(
-                f"data of {job.output} are not where they were when it was begun: {error}. Put them, or a link to "
-                "them, there again; if the path is relative, call from the folder from which it was begun"
-            ) from error
-
-
-def _load(job: _Job, progress: Progress) -> tuple[Domain, Domain, Domain | None]:
-    origin, recipe = job.origin, job.recipe
-
-    def read(spec: str, *, train: bool = True) -> Domain:
-        return load_domain(
-            spec,
-            data_root=origin["data_root"],
-            train=train,
-            download=job.download,
-            strict=origin["strict"],
-            size=recipe.reading_size,
-            in_memory=None,
-            progress=progress,
-        )
-
-    source, target = read(origin["source"]), read(origin["target"])
-    if origin["evaluation"] is not None:
-        return source, target, read(origin["evaluation"], train=False)
-    if has_test_part(origin["target"]):
-        return source, target, read(origin["target"], train=False)
-    return source, target, None
-
-
-def _show(console: Console, comparison: Comparison, source: Domain, target: Domain, evaluation: Domain | None) -> None:
-    tested = evaluation or target
-    title = f"{source.name} ({len(source)} labelled) → {target.name} ({len(target)} unlabelled)"
-    # As text: a name in brackets is no markup, and must not cost what a training has found.
-    table = Table(title=Text(title), title_justify="left")
-    table.add_column("method")
-    labelled = tested.labels is not None
-    compared = comparison.baseline is not None and len(comparison.runs) > 1
-    if labelled:
-        table.add_column("target accuracy %", justify="right")
-    if compared:
-        table.add_column("gain", justify="right")
-    select = next(iter(comparison.runs.values())).manifest["recipe"].get("select", "im")
-    table.add_column("label-free score" if select == "im" else f"label-free score ({select})", justify="right")
-    table.add_column("seconds", justify="right")
-    for row in comparison.rows():
-        accuracy = "" if row.accuracy is None else f"{100 * row.accuracy:.1f}"
-        gain = "" if row.gain is None else f"{100 * row.gain:+.1f}"
-        score = "" if row.score is None else f"{row.score:.3f}"
-        seconds = "" if row.seconds is None else f"{row.seconds:.0f}"
-        table.add_row(Text(row.label), *[accuracy] * labelled, *[gain] * compared, score, seconds)
-    console.print(table)
-    finished = any("head_finish" in run.manifest for run in comparison.runs.values())
-    notes = ["Behind the head finish." if finished else "Last epoch."]
-    if labelled:
-        notes.append(_seen(source, tested))
-    if compared:
-        notes.append("Gains are over the better of the two source-only rows.")
-    console.print(" ".join(notes), highlight=False)
-    for run in comparison.runs.values():
-        for note in run.manifest["notes"]:
-            console.print(f"{run.manifest['recipe']['method']}: {note}", markup=False, highlight=False)
-
-
-def _seen(source: Domain, tested: Domain) -> str:
-    """What the accuracy was measured on, and whether training knew it."""
-    shared = count_shared(source, tested)
-    if shared == 0:
-        return f"Accuracy on {len(tested)} target samples, whose labels training has not seen."
-    which = f"all {shared} target samples" if shared == len(tested) else f"{shared} of {len(tested)} target samples"
-    return f"Warning: {which} are also in the source, with their labels: the accuracy is no test on new samples."
-
-
-def _draw(comparison: Comparison, source: Domain, target: Domain, folder: Path) -> Path:
-    """The features of the first and the last method, or of the only one."""
-    from bures.experiments import feature_figure
-
-    names = list(dict.fromkeys([next(iter(comparison.runs)), list(comparison.runs)[-1]]))
-    models = {_title(name, comparison.runs[name]): comparison.runs[name].model() for name in names}
-    figure = feature_figure(models, source, target)
-    for suffix in ("svg", "png"):
-        figure.savefig(folder / f"features.{suffix}", dpi=150)
-    return folder / "features.png"
-
-
-def _report(folder: Path) -> Path | None:
-    """The page on all runs of a folder; what the training came to does not hang on it."""
-    from bures.report import write_report
-
-    try:
-        return write_report([folder])
-    except (OSError, ValueError) as error:
-        warnings.warn(f"the report could not be written: {error}", UserWarning, stacklevel=2)
-        return None
-
-
-def _title(name: str, run: Run) -> str:
-    return name if run.accuracy is None else f"{name}: {100 * run.accuracy:.1f} % of the target right"
-
-
-def read_overrides(texts: list[str]) -> dict[str, Any]:
-    """Changes of a recipe from texts FIELD=VALUE."""
-    changes = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not sign or not name:
-            raise ValueError(f"--set {text!r} is no FIELD=VALUE; write for example --set options.eps=0.1")
-        changes[name] = read_yaml(value, f"--set {text!r}: {value!r}")
-    return changes
 
 
 def _default_output(origin: dict[str, Any], methods: list[str]) -> Path:
@@ -450,20 +232,3 @@ def _default_output(origin: dict[str, Any], methods: list[str]) -> Path:
     while path.exists():
         path, number = base.with_name(f"{base.name}-{number}"), number + 1
     return path
-
-
-def read_job(folder: Path) -> _Job:
-    """What was asked for when a folder was begun."""
-    several = folder / COMPARISON
-    if several.is_file():
-        content = read_json(several.read_bytes(), several)
-        kinds = {"origin": dict, "recipe": dict, "methods": list}
-        if not isinstance(content, dict) or any(not isinstance(content.get(key), kind) for key, kind in kinds.items()):
-            raise ValueError(f"{several} is damaged: accepted are the fields {', '.join(kinds)} of a comparison")
-        return _Job(content["origin"], Recipe(**content["recipe"]), content["methods"], folder, begun=True)
-    manifest = RunFolder(folder).read_manifest()
-    recipe = Recipe(**manifest["recipe"])
-    origin = manifest["data"]["origin"]
-    if not origin:
-        raise ValueError(f"{folder} was not begun by `bures adapt`: resume it with bures.training.adapt(resume=True)")
-    return _Job(origin, recipe, [recipe.method], folder, begun=True)

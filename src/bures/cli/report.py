@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bures.cli.adapt import load_job, read_job
+from bures.cli._job import load_job, read_job
 from bures.files import is_stream
 from bures.provenance import shell_command
 from bures.training import RunFolder

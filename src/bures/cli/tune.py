@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bures.cli._options import DATA, TRAINING, Accelerator, DataRoot, Partial, Quiet, RecipeName, refuse_beside_resume
-from bures.cli.adapt import (
-    _Job,
+from bures.cli._job import (
+    Job,
     absolute_weights,
     fit_batch_size,
     load_job,
@@ -22,6 +21,7 @@ from bures.cli.adapt import (
     read_overrides,
     tell_of_stop,
 )
+from bures.cli._options import DATA, TRAINING, Accelerator, DataRoot, Partial, Quiet, RecipeName, refuse_beside_resume
 from bures.files import write_json
 from bures.methods import method_names
 from bures.selection import validator_names
@@ -145,7 +145,7 @@ def _search(
     _import_optuna()  # what is missing is said before data are read
     recipe = Recipe(**job["recipe"]).locate_weights(job["origin"]["data_root"])
     begun = (folder / SEARCH).is_file()
-    source, target, evaluation = load_job(_Job(job["origin"], recipe, [recipe.method], folder, begun=begun), quiet)
+    source, target, evaluation = load_job(Job(job["origin"], recipe, [recipe.method], folder, begun=begun), quiet)
     if fits_batch:
         recipe, note = fit_batch_size(recipe, [recipe.method], source, target)
         job["recipe"]["batch_size"] = recipe.batch_size
