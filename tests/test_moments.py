@@ -681,6 +681,26 @@ def test_an_interrupted_stream_goes_on_where_it_stopped(streams, suffix, monkeyp
     assert again.update_from(path, labels).n_samples == 200, "at the end there is nothing left"
 
 
+def test_rows_of_a_second_file_are_never_left_out(streams):
+    folder, x, y, _ = streams
+    np.save(folder / "second.npy", x)
+    np.save(folder / "short.npy", x[:50])
+    m = ConditionalMoments(PHI, K).update_from(folder / "x.npy", y)
+    assert m.update_from(folder / "x.npy", y).n_samples == 200, "of the same file nothing is left"
+    begun = ConditionalMoments(PHI, K).update(x[:100], y[:100])
+    merged = ConditionalMoments.load(m.save(folder / "m.safetensors"), PHI).merge(begun)
+    for moments in (m, begun, merged):
+        before = moments.n_samples
+        with pytest.raises(ValueError, match=rf"hold {before} samples that are not of '.*second\.npy'.*merge"):
+            moments.update_from(folder / "second.npy", y)
+        assert moments.n_samples == before
+    both = m + ConditionalMoments(PHI, K).update_from(folder / "second.npy", y)
+    assert both.n_samples == 400
+    loaded = ConditionalMoments.load(folder / "m.safetensors", PHI)
+    with pytest.raises(ValueError, match=r"short\.npy has 50 rows, fewer than the 200 that were seen"):
+        loaded.update_from(folder / "short.npy", y[:50])
+
+
 def test_bad_files_are_named(streams):
     folder, _, y, _ = streams
     m = ConditionalMoments(PHI, K)

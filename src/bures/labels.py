@@ -194,7 +194,8 @@ def _infer_kind(argument: str, raw: Any, is_number: bool, is_integer: bool) -> s
             return "hard"
         raise ValueError(
             f"{argument} is a vector of real numbers, which could be classes or a continuous variable; "
-            "pass conditioning='continuous', or conditioning='hard' (or integers) for classes"
+            "pass integers or conditioning='hard' for classes, or conditioning='continuous', which metrics take and "
+            "tests do not"
         )
     return "soft"
 

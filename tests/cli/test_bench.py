@@ -89,6 +89,19 @@ def test_what_is_to_be_run_is_listed_with_commands(grid):
     assert [line.split()[0] for line in lines] == ["to"] * 4
     command = "bures adapt --source here.npz --target there.npz --recipe office10-features --method ckb --seed 0"
     assert lines[0] == f"to run   {command}"
+    several = (
+        "--methods",
+        "ckb",
+        "--methods",
+        "coral",
+        "--seeds",
+        "0",
+        "--tasks",
+        "here:there",
+        "--tasks",
+        "there:here",
+    )
+    assert run(path, *options, "--dry-run", *several).stdout.splitlines() == lines
     assert run(path, *options, "--table-only").stdout.count("not run") > 4
 
 

@@ -47,6 +47,8 @@ def test_safetensors_is_a_model_that_loads(features_run, tmp_path):
     file = tmp_path / "handed on.safetensors"
     assert "load_model" in run(features_run.path, "--format", "safetensors", "-o", file)
     assert file.read_bytes() == RunFolder(features_run.path).model.read_bytes()
+    assert "load_model" in run(features_run.path, "-o", tmp_path / "by its name.safetensors")
+    assert (tmp_path / "by its name.safetensors").read_bytes() == file.read_bytes()
     model, domain = load_model(file), feature_domain(1)
     assert model.class_names == features_run.model().class_names
     assert torch.equal(model.predict(domain).probabilities, features_run.model().predict(domain).probabilities)
@@ -57,6 +59,11 @@ def test_safetensors_is_a_model_that_loads(features_run, tmp_path):
     [
         (["--format", "safetensors"], "--output is missing; .*model.safetensors already is a safetensors file"),
         (["-o", "none/model.onnx"], "none is not a folder; make it first"),
+        (
+            ["--format", "onnx", "-o", "a.safetensors"],
+            "a.safetensors has the name of another kind of file than --format",
+        ),
+        (["--format", "safetensors", "-o", "a.onnx"], r"a\.onnx has the name of another kind of file than --format"),
     ],
 )
 def test_wrong_options_are_named(features_run, options, message):

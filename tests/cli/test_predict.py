@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import shutil
 import sys
@@ -232,6 +233,15 @@ def test_a_temperature_is_a_number_or_what_the_run_has_found(features_run, tmp_p
     found = held.manifest["final"]["temperature"]
     for side in ("source", "target"):
         assert run(held.path, data, "--temperature", side) == run(held.path, data, "--temperature", found[side])
+    manifest = held.path / "manifest.json"
+    before = manifest.read_text()
+    for limit, what in ((0.01, "right"), (100.0, "wrong")):
+        final = held.manifest["final"] | {"temperature": {"source": limit, "target": 2.0}}
+        manifest.write_text(json.dumps(held.manifest | {"final": final}))
+        with pytest.raises(ValueError, match=f"held out were all {what}.*source_holdout"):
+            run(held.path, data, "--temperature", "source")
+        assert run(held.path, data, "--temperature", "target") == run(held.path, data, "--temperature", 2)
+    manifest.write_text(before)
     best = held.manifest["final"]["best"]["temperature"]["target"]
     assert run(held.path, data, "--best", "--temperature", "target") == run(
         held.path, data, "--best", "--temperature", best

@@ -247,6 +247,11 @@ def test_a_space_reads_numbers_of_the_kind_of_the_field(tmp_path):
         ("lr: {low: -1, high: 1}", "lr=-1.0 is not possible: lr=-1.0 is out of range"),
         ("learning_rate: {low: 1, high: 2}", "a recipe has no field 'learning_rate'"),
         ("options.lamda: {low: 1, high: 2}", "no method has an option 'lamda'"),
+        ("options.alpha: {low: 1, high: 2}", "method 'ckb' has no option 'alpha'; accepted are: entropy, "),
+        (
+            "{options.alpha: {low: 1, high: 2}, method: {choices: [ckb, source]}}",
+            "method 'ckb', 'source' has no option 'alpha'",
+        ),
         ("select: {choices: [im, snd]}", "select decides how models are judged"),
         ("source_holdout: {low: 0.1, high: 0.2}", "source_holdout decides how models are judged"),
         ("method: {choices: [ckb, dann2]}", "method='dann2' is not possible"),

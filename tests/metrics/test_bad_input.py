@@ -227,7 +227,7 @@ LABELS = [
     Row(
         "real numbers not declared",
         ValueError,
-        r"ys is a vector of real numbers.*conditioning='continuous'.*conditioning='hard'",
+        r"ys is a vector of real numbers.*conditioning='hard'.*conditioning='continuous'",
         ys=XS[:, 0],
     ),
     Row(

@@ -350,7 +350,7 @@ def test_nan_and_lengths_are_named_as_elsewhere():
         bures.conditional_test(bad, ys, xt, yt)
     with pytest.raises(ValueError, match="ys has 39 labels but xs has 40 samples"):
         bures.conditional_test(xs, ys[:-1], xt, yt)
-    with pytest.raises(ValueError, match="xs has 40 samples; 50 folds need"):
+    with pytest.raises(ValueError, match="xs has 40 samples; 50 folds, by which labels are predicted, need"):
         out_of_fold_labels(xs, ys, xt, n_folds=50)
     with pytest.raises(ValueError, match="ys holds predicted labels"):
         out_of_fold_labels(xs, PredictedLabels(ys), xt)

@@ -454,6 +454,28 @@ def test_a_finished_run_is_returned_unchanged(tmp_path):
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
 
 
+def test_a_finished_run_is_not_returned_for_another_recipe_or_other_data(tmp_path):
+    run_here(tmp_path / "run", "vectors")
+    source, target = domains("vectors")
+    recipe = RECIPES["vectors"]
+    with pytest.raises(CheckpointError, match=r"another recipe or other data: epochs \d+ there, 77 here"):
+        adapt(source, target, recipe.override({"epochs": 77}), tmp_path / "run", resume=True)
+    with pytest.raises(CheckpointError, match="the samples of the target, or their classes, have changed"):
+        adapt(source, target.take(range(1, len(target))), recipe, tmp_path / "run", resume=True)
+
+
+def test_domains_and_recipes_are_not_names(tmp_path):
+    source, target = domains("vectors")
+    for place, name in enumerate(("source", "target", "recipe")):
+        arguments = [source, target, RECIPES["vectors"]]
+        arguments[place] = "digits"
+        with pytest.raises(TypeError, match=rf"^{name} is a str; accepted is a .*bures\.\w+\.load_"):
+            adapt(*arguments, tmp_path / "run")
+    with pytest.raises(TypeError, match=r"^evaluation is a str"):
+        adapt(source, target, RECIPES["vectors"], tmp_path / "run", evaluation="digits")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_that_is_no_run_cannot_be_resumed(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"is no run folder: manifest\.json is missing"):
         run_here(tmp_path, "vectors", resume=True)

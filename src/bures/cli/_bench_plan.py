@@ -178,11 +178,22 @@ def _cells(grid: Grid, choice: Choice) -> list[Any]:
 
 
 def read_choice(
-    methods: str | None, tasks: str | None, seeds: str | None, recipes: str | None, override: list[str] | None
+    methods: list[str] | None,
+    tasks: list[str] | None,
+    seeds: list[str] | None,
+    recipes: list[str] | None,
+    override: list[str] | None,
 ) -> Choice:
-    """The filters from the texts of the command line."""
+    """The filters from the texts of the command line, with commas or given several times."""
+    # Of one that is not given, typer makes None or an empty list.
+    whole = (",".join(given) if given else None for given in (methods, tasks, seeds, recipes))
+    chosen_methods, chosen_tasks, chosen_seeds, chosen_recipes = whole
     return Choice(
-        _split(methods), _read_tasks(tasks), _read_seeds(seeds), _split(recipes), read_overrides(override or [])
+        _split(chosen_methods),
+        _read_tasks(chosen_tasks),
+        _read_seeds(chosen_seeds),
+        _split(chosen_recipes),
+        read_overrides(override or []),
     )
 
 

@@ -12,6 +12,7 @@ from bures.arrays import check_positive
 from bures.cli._progress import progress_bar
 from bures.data import Domain, load_domain
 from bures.devices import find_device
+from bures.selection._calibration import COLDEST, HOTTEST
 from bures.training import RunFolder, SavedModel, load_model
 
 __all__ = [
@@ -108,4 +109,11 @@ def read_temperature(text: str, run: Path, *, best: bool) -> float:
             f"--temperature {text} needs source samples held out from training, and {run} has none; train with "
             "--set source_holdout=0.1, or give a number"
         )
-    return float(found[text])
+    scale = float(found[text])
+    if scale in (COLDEST, HOTTEST):
+        all_of_them = "right" if scale == COLDEST else "wrong, or near to it,"
+        raise ValueError(
+            f"--temperature {text}: the samples that {run} held out were all {all_of_them} and say nothing of how sure "
+            "predictions should be; hold out more of them (--set source_holdout), or give a number"
+        )
+    return scale

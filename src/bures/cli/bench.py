@@ -35,12 +35,12 @@ def bench(
         list[str],
         typer.Argument(metavar="GRID", help=f"YAML files, or some of: {NAMES}. Several are run one after the other."),
     ],
-    methods: Annotated[str | None, typer.Option(help="Only these, by commas.", rich_help_panel=WHAT)] = None,
+    methods: Annotated[list[str] | None, typer.Option(help="Only these, by commas.", rich_help_panel=WHAT)] = None,
     tasks: Annotated[
-        str | None, typer.Option(help="Only these, by commas: amazon:dslr,dslr:amazon.", rich_help_panel=WHAT)
+        list[str] | None, typer.Option(help="Only these, by commas: amazon:dslr,dslr:amazon.", rich_help_panel=WHAT)
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Only these: 0,1 or 0-4.", rich_help_panel=WHAT)] = None,
-    recipes: Annotated[str | None, typer.Option(help="Only these, by commas.", rich_help_panel=WHAT)] = None,
+    seeds: Annotated[list[str] | None, typer.Option(help="Only these: 0,1 or 0-4.", rich_help_panel=WHAT)] = None,
+    recipes: Annotated[list[str] | None, typer.Option(help="Only these, by commas.", rich_help_panel=WHAT)] = None,
     override: Annotated[
         list[str] | None,
         typer.Option(

@@ -25,7 +25,9 @@ class Format(StrEnum):
 
 def export(
     run: RunArgument,
-    kind: Annotated[Format, typer.Option("--format", help="Kind of file.")] = Format.ONNX,
+    kind: Annotated[
+        Format | None, typer.Option("--format", help="Kind of file (default: by the name of the output, else onnx).")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The file. Default for onnx: beside the model, such as RUN/model.onnx."),
@@ -44,11 +46,16 @@ def export(
 
     safetensors: weights and description. Read it with bures.training.load_model(FILE), or give it to predict as RUN.
     """
+    named = None if output is None else next((part for part in Format if output.suffix == f".{part}"), None)
+    differs = kind is not None and named not in (None, kind)
+    kind = kind or named or Format.ONNX
     given = model_file(run, best=best)
     if kind is Format.SAFETENSORS and output is None:
         raise ValueError(f"--output is missing; {given} already is a safetensors file: say where the copy goes")
     file = check_output(given.with_suffix(".onnx") if output is None else output)
     check_not_read(file, given)
+    if differs:
+        raise ValueError(f"--output {output} has the name of another kind of file than --format {kind}; change one")
     streams = is_stream(file)  # the model itself may go to the standard output
     model = read_model(run, best=best)
     classes = len(model.class_names)

@@ -202,6 +202,8 @@ def _parse(name: str, content: Any) -> Grid:
     for task in tasks:
         _check_task(task, domains)
     stages: list[Stage] = []
+    if not isinstance(content["stages"], list):
+        raise ValueError(f"stages is a {type(content['stages']).__name__}; accepted is a list of stages")
     for entry in content["stages"]:
         _check_fields("a stage", entry, STAGE_FIELDS, {"methods", "seeds"})
         recipe = entry.get("recipe")

@@ -82,6 +82,20 @@ class SearchSpace:
                     self.apply(recipe, {name: value})
                 except ValueError as error:
                     raise ValueError(f"search space: {name}={value!r} is not possible: {error}") from error
+        self._check_options(recipe)
+
+    def _check_options(self, recipe: Recipe) -> None:
+        """Raise for an option that no method of the search has: its value would change nothing."""
+        chosen = self.dimensions.get("method")
+        methods = [str(value) for value in chosen.values] if isinstance(chosen, _Choices) else [recipe.method]
+        known = dict.fromkeys(option for method in methods for option in method_options(method))
+        for name in self.dimensions:
+            prefix, _, option = name.partition(".")
+            if prefix == "options" and option not in known:
+                raise ValueError(
+                    f"search space: method {', '.join(map(repr, methods))} has no option {option!r}; accepted are: "
+                    f"{', '.join(known) or 'none'}"
+                )
 
     def suggest(self, trial: Any) -> dict[str, Any]:
         """Values of all fields, as an Optuna trial suggests them."""

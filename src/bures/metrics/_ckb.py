@@ -75,7 +75,7 @@ def ckb(
         ``"auto"`` is ``"svd"`` for float64 features; for float32, ``"polar"`` on a GPU and elsewhere ``"deflation"``,
         or ``"gram"`` for small samples, which are faster there than an SVD and more accurate.
     sample_weight_s, sample_weight_t : array (n,), (m,), optional
-        Non-negative weights of the samples; equal by default.
+        Non-negative weights of the samples; equal by default. Rules for the bandwidth look at samples without them.
     prior : {"source", "target", "uniform"} or array (K,), optional
         Class frequencies that both domains are weighted to, so that a difference in P(Y) alone does not count.
         An array follows the order of the sorted classes, or of the columns.

@@ -67,7 +67,8 @@ def explain(
     **Debiased value**: the estimator of Theorem 6 is biased upward; with :math:`h` the mean distance between half
     samples of each class, :math:`2 d^2 - h` is free of the part of the bias that falls like 1/n. In many dimensions
     the bias falls more slowly and part of it stays: compare with the null level. The interval is 1.96 standard
-    deviations of the half samples, which estimate that of :math:`d^2`, to either side.
+    deviations of the half samples, which estimate that of :math:`d^2`, to either side. It is for the class counts that
+    there are: where these are random too, the distance varies more.
 
     Examples
     --------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from bures.kernels import Bandwidth
 from bures.moments._compare import measure
 from bures.moments._distances import MomentDistance
 from bures.moments._streams import read_chunks
-from bures.moments._sums import SCHEMA, MomentSums
+from bures.moments._sums import LOADED, SCHEMA, MomentSums
 from bures.tensor_files import read_tensors, write_tensors
 
 __all__ = ["ConditionalMoments"]
@@ -102,8 +103,21 @@ class ConditionalMoments(MomentSums):
         Returns
         -------
         ConditionalMoments
-            These moments. The first `n_samples` rows of the file count as seen: for a second file, merge moments.
+            These moments. Where they were loaded, the first `n_samples` rows of the file count as seen.
+
+        Raises
+        ------
+        ValueError
+            The moments hold samples of something else than this file, or more than it has; nothing is added. A second
+            file has moments of its own, and `merge` puts them together.
         """
+        stream = os.path.realpath(x)
+        if self.n_samples and self._stream not in (LOADED, stream):
+            raise ValueError(
+                f"these moments hold {self.n_samples} samples that are not of {str(x)!r}, of which as many rows would "
+                "be left out; make moments of the file by themselves, and merge them"
+            )
+        self._stream = stream
         for features, labels in read_chunks(x, y, chunk=chunk, start=self.n_samples):
             self.update(features, labels)
             if checkpoint is not None:

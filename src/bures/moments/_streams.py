@@ -68,9 +68,17 @@ def _npy_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair]:
     labels = _memory_map(Path(y)) if isinstance(y, (str, Path)) else np.asarray(y)
     if len(features) != len(labels):
         raise ValueError(f"{path} has {len(features)} rows but y has {len(labels)}; there must be one label per row")
+    _check_start(path, start, len(features))
     for row in range(start, len(features), chunk):
         # Copied out of the map: the pages of what was read can be dropped.
         yield np.array(features[row : row + chunk]), np.array(labels[row : row + chunk])
+
+
+def _check_start(path: Path, start: int, n_rows: int) -> None:
+    if start > n_rows:
+        raise ValueError(
+            f"{path} has {n_rows} rows, fewer than the {start} that were seen: it is another file, or was cut"
+        )
 
 
 def _memory_map(path: Path) -> NDArray[Any]:
@@ -104,6 +112,7 @@ def _parquet_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair
             listed = ", ".join(repr(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
             raise ValueError(f"y names the column {missing[0]!r}, which is not in {path}; it holds {listed}")
         feature_columns = [name for name in names if name not in label_columns]
+        _check_start(path, start, file.metadata.num_rows)
         groups, skip = _groups_from(file, start)
         batches = file.iter_batches(batch_size=chunk, row_groups=groups)
         while (batch := _next(path, batches)) is not None:

@@ -27,6 +27,7 @@ FEW_SAMPLES = 8
 A small sample has directions without any spread. Products in float32 would fill these with rounding, and its square
 root counts in a distance. In a long stream the first few thousand samples cost nothing.
 """
+LOADED = ""  # for the name of a stream: moments from a file may be of any
 COUNTS = ("n_samples", "n_weighted", "n_chunks")
 
 
@@ -64,6 +65,7 @@ class MomentSums:
         n_labels = n_classes + (0 if label_map is None else label_map.n_features)
         self.scatter = Scatter.zeros(self.compute_map.n_features, n_labels, feature_map.device)
         self.n_samples, self.n_weighted, self.n_chunks = 0, 0, 0
+        self._stream: str | None = None  # the file that the samples are of, where they are of one
 
     @property
     def n_features(self) -> int:
@@ -175,6 +177,8 @@ class MomentSums:
                 raise ValueError(
                     f"these moments have {name}={value!r}, the others {theirs[name]!r}; they cannot be merged"
                 )
+        if other.n_samples:
+            self._stream = None
         moved = Scatter(**{name: tensor.to(self.scatter.xx) for name, tensor in other.scatter.tensors().items()})
         self.scatter.absorb(moved)
         for name in COUNTS:
@@ -270,3 +274,4 @@ class MomentSums:
         self.scatter = Scatter(**{name: state[name].to(tensor, copy=True) for name, tensor in own.items()})
         for name in COUNTS:
             setattr(self, name, int(state[name]))
+        self._stream = LOADED

@@ -123,7 +123,8 @@ def out_of_fold_labels(
     if y.dtype == object and not (all(isinstance(c, str) for c in y) or all(isinstance(c, Integral) for c in y)):
         raise TypeError("ys holds objects; accepted are classes that are all integers or all strings")
     if len(s) < n_folds:
-        raise ValueError(f"xs has {len(s)} samples; {n_folds} folds need at least as many, pass fewer folds")
+        raise ValueError(f"xs has {len(s)} samples; {n_folds} folds, by which labels are predicted, need at least "
+                         "as many; give more samples, or n_folds to out_of_fold_labels")  # fmt: skip
     rng = np.random.default_rng(seed)
     predicted_s, predicted_t = np.empty_like(y), np.empty(len(t), dtype=y.dtype)
     fold_s, fold_t = _folds(y, n_folds, rng), _folds(np.zeros(len(t)), n_folds, rng)

@@ -156,6 +156,7 @@ def adapt(
         # Of several processes one writes the run folder.
         leads = devices == 1 or rank_zero_only.rank == 0  # type: ignore[attr-defined]
         if manifest is not None and manifest["status"] == "finished":
+            _check_same(folder, manifest, setting)
             return Run(folder.path, manifest)
         with folder.held() if leads else nullcontext():
             state = _start(folder, setting, resume, origin, leads) if leads or resume else None
@@ -215,6 +216,12 @@ def _work_and_note(session: Session, trainer_options: dict[str, Any], leads: boo
     raise failure from cause
 
 
+def _check_same(folder: RunFolder, manifest: Mapping[str, Any], setting: Setting) -> None:
+    """Raise where the run of a folder had another recipe or other data."""
+    there = {side: manifest["data"][side]["checksum"] for side in setting.checksums}
+    compare(folder.manifest, fingerprint_of(manifest["recipe"], there), setting.fingerprint)
+
+
 def _start(
     folder: RunFolder, setting: Setting, resume: bool, origin: Mapping[str, Any] | None, leads: bool
 ) -> dict[str, Any] | str | None:
@@ -227,8 +234,7 @@ def _start(
         if folder.checkpoint.is_file():
             state = load_checkpoint(folder.checkpoint, setting.fingerprint)
         else:
-            there = {side: manifest["data"][side]["checksum"] for side in setting.checksums}
-            compare(folder.manifest, fingerprint_of(manifest["recipe"], there), setting.fingerprint)
+            _check_same(folder, manifest, setting)
         if leads:
             folder.remove_partial_files()
             folder.make_room_for_checkpoints()

@@ -81,6 +81,15 @@ def prepare(
     n_workers: int | None,
 ) -> Setting:
     """Align, hide, assemble: everything that has to be there before the first step."""
+    for name, value in (("source", source), ("target", target), ("evaluation", evaluation)):
+        if not isinstance(value, Domain) and not (name == "evaluation" and value is None):
+            raise TypeError(
+                f"{name} is a {type(value).__name__}; accepted is a Domain (bures.data.load_domain makes one)"
+            )
+    if not isinstance(recipe, Recipe):
+        raise TypeError(
+            f"recipe is a {type(recipe).__name__}; accepted is a Recipe (bures.training.load_recipe reads one)"
+        )
     if source.labels is None:
         raise ValueError(f"source {source.name!r} is unlabelled; training needs its labels")
     method = recipe.build_method()
