@@ -19,6 +19,7 @@ from bures.cli._app import app
 from bures.cli.bench import NAMES
 from bures.data import write_features
 from bures.experiments import InterruptedSweep, Ledger, Sweep, grid_names, load_grid, read_results
+from bures.experiments._cell import load_cached
 
 # Networks that made a few steps predict few classes.
 pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed")
@@ -116,6 +117,21 @@ def test_a_recipe_that_changed_since_is_told(grid, tmp_path):
     recipe.write_text(recipe.read_text().replace("lr: 0.1", "lr: 0.2, options: {eps: 0.5}"))
     with pytest.warns(UserWarning, match="1 finished runs of .*mine.yaml were made .* other values of lr; they"):
         run(path, *options, "--table-only")
+
+
+def test_data_that_changed_between_runs_are_told(grid, tmp_path):
+    path, options = grid
+    stages = [{"recipe": "office10-features", "methods": ["ckb", "target", "source"], "seeds": [0]}]
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"stages": stages}))
+    chosen = ("--tasks", "here:there")
+    run(path, *options, *chosen, *QUICK, "--methods", "ckb,target")
+    run(path, *options, "--table-only")
+    there = tmp_path / "there.npz"
+    arrays = dict(np.load(there))
+    np.savez(there, **{name: -array if array.dtype.kind == "f" else array for name, array in arrays.items()})
+    load_cached.cache_clear()  # as a process of its own would
+    with pytest.warns(UserWarning, match=r"finished runs of here\.npz->there\.npz did not see the same data"):
+        run(path, *options, *chosen, *QUICK, "--methods", "source")
 
 
 def test_failures_are_listed_with_their_logs_and_the_others_are_finished(grid, tmp_path):

@@ -146,6 +146,7 @@ def bench(
                 kept = results if several else plan.ledger.path
                 sweeps[name] = runner.run([cell for cell in plan.cells if cell.key not in shared], plan, title, kept)
             known[name] = list((plan.ledger.results() | shared).values())
+            _warn_of_mixed_data(known[name])
             table = plan.table(known[name])
             place = Place(name, number == 1, number == len(plans)) if several else None
             show_table(table.finished() if finished else table, format, output, commands, place)
@@ -191,6 +192,19 @@ def _warn_of_changes(plans: Sequence[Plan]) -> None:
                 UserWarning,
                 stacklevel=3,
             )
+
+
+def _warn_of_mixed_data(results: Sequence[dict[str, Any]]) -> None:
+    """Say which rows of a table are not of the same data."""
+    from bures.experiments._mixed_data import mixed_data
+
+    if tasks := mixed_data(results):
+        warnings.warn(
+            f"finished runs of {', '.join(tasks)} did not see the same data: files were changed between them; choose "
+            "another --results, or take the older ones out of the ledger",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 class _Runner:
