@@ -48,12 +48,11 @@ def column_order(
     missing = [name for name in first if name not in place]
     known = set(first)
     unexpected = [name for name in second if name not in known]
-    parts = [f"lacks the {_listed(missing)}"] * bool(missing) + [f"has the unexpected {_listed(unexpected)}"] * bool(
-        unexpected
-    )
-    if parts:
+    wrong = {"lacks the": missing, "has the unexpected": unexpected}
+    if missing or unexpected:
+        said = " and ".join(f"{verb} {_listed(columns)}" for verb, columns in wrong.items() if columns)
         raise ValueError(
-            f"{names[1]} {' and '.join(parts)}; its columns are matched with those of {names[0]} by name: rename, add "
+            f"{names[1]} {said}; its columns are matched with those of {names[0]} by name: rename, add "
             "or remove columns until both have the same (their order does not matter)"
         )
     if len(place) < len(second) or len(known) < len(first):

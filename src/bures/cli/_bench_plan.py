@@ -185,42 +185,36 @@ def read_choice(
     override: list[str] | None,
 ) -> Choice:
     """The filters from the texts of the command line, with commas or given several times."""
-    # Of one that is not given, typer makes None or an empty list.
-    whole = (",".join(given) if given else None for given in (methods, tasks, seeds, recipes))
-    chosen_methods, chosen_tasks, chosen_seeds, chosen_recipes = whole
     return Choice(
-        _split(chosen_methods),
-        _read_tasks(chosen_tasks),
-        _read_seeds(chosen_seeds),
-        _split(chosen_recipes),
-        read_overrides(override or []),
+        _split(methods), _read_tasks(tasks), _read_seeds(seeds), _split(recipes), read_overrides(override or [])
     )
 
 
-def _split(text: str | None) -> list[str] | None:
-    if text is None:
+def _split(given: list[str] | None) -> list[str] | None:
+    if not given:  # typer makes None or an empty list of an option that is not given
         return None
+    text = ",".join(given)
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
         raise ValueError(f"{text!r} names nothing; accepted are names with commas between them")
     return parts
 
 
-def _read_tasks(text: str | None) -> list[str] | None:
-    parts = _split(text)
+def _read_tasks(given: list[str] | None) -> list[str] | None:
+    parts = _split(given)
     return None if parts is None else [part.replace("->", ":").replace("→", ":") for part in parts]
 
 
-def _read_seeds(text: str | None) -> list[int] | None:
+def _read_seeds(given: list[str] | None) -> list[int] | None:
     """Seeds as numbers: 0,2 or 0-4 or both."""
     seeds: list[int] = []
-    for part in _split(text) or []:
+    for part in _split(given) or []:
         first, sign, last = part.partition("-")
         try:
             span = range(int(first), int(last if sign else first) + 1)
         except ValueError:
             span = range(0)
         if not span:  # 3-1 as well: no seeds would stand for all of them
-            raise ValueError(f"--seeds {text!r}: {part!r} is no seed; accepted are 0,1 or 0-4")
+            raise ValueError(f"--seeds {','.join(given or [])!r}: {part!r} is no seed; accepted are 0,1 or 0-4")
         seeds += span
     return seeds or None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -102,20 +103,15 @@ def _read_csv(file: Path, x_key: str | None, y_key: str | None, domain: str | No
     import pandas as pd
 
     _refuse_keys(file, x_key=x_key, domain=domain)
-    try:
-        with open(file, encoding="utf-8-sig", newline="") as stream:
-            separator = _separator(next((line for line in stream if line.strip()), ""))
-            stream.seek(0)
-            header = next((row for row in csv.reader(stream, delimiter=separator) if any(map(str.strip, row))), [])
-    except PermissionError:
-        raise
-    except Exception as error:
-        raise _unreadable(file, error) from error
+    with _reading(file), open(file, encoding="utf-8-sig", newline="") as stream:
+        separator = _separator(next((line for line in stream if line.strip()), ""))
+        stream.seek(0)
+        header = next((row for row in csv.reader(stream, delimiter=separator) if any(map(str.strip, row))), [])
     numbers = [float(name) for name in header if is_number(name)]
     if numbers and len(numbers) == len(header) and numbers != list(range(len(header))):
         raise ValueError(f"{file} has no header: its first line is numbers; give every column a name")
     roles = _find_roles(file, header, y_key)
-    try:
+    with _reading(file):
         table = pd.read_csv(
             file,
             encoding="utf-8-sig",
@@ -124,10 +120,6 @@ def _read_csv(file: Path, x_key: str | None, y_key: str | None, domain: str | No
             # As they are written: 007 is no 7, and NA may be a name. With a sign before them, pandas leaves them alone.
             converters=dict.fromkeys(roles.ids, "'".__add__),
         )
-    except PermissionError:
-        raise
-    except Exception as error:
-        raise _unreadable(file, error) from error
     # Where rows have more values than there are names, pandas takes the first columns for names of the rows.
     values = table.shape[1] + (0 if isinstance(table.index, pd.RangeIndex) else table.index.nlevels)
     if values != len(header):
@@ -148,12 +140,8 @@ def _read_parquet(file: Path, x_key: str | None, y_key: str | None, domain: str 
         raise ImportError(f"reading {file} needs pyarrow; install the extra: pip install 'bures[parquet]'") from error
     import pandas as pd
 
-    try:
+    with _reading(file):
         table = pd.read_parquet(file, engine="pyarrow")
-    except PermissionError:
-        raise
-    except Exception as error:
-        raise _unreadable(file, error) from error
     roles = _find_roles(file, [str(column) for column in table.columns], y_key)
     labels = ids = None
     if roles.label is not None:
@@ -336,6 +324,17 @@ def _refuse_keys(file: Path, **given: str | None) -> None:
     for name, value in given.items():
         if value is not None:
             raise ValueError(f"{name}={value!r} has no meaning for {file}; it is for files of several named arrays")
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Whatever a library raises over a file becomes an error that names it; what may not be opened is told as it is."""
+    try:
+        yield
+    except PermissionError:
+        raise
+    except Exception as error:
+        raise _unreadable(file, error) from error
 
 
 def _unreadable(file: Path, error: Exception) -> ValueError:

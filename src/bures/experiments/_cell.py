@@ -187,7 +187,7 @@ def _has_state(folder: Path) -> bool:
         manifest = RunFolder(folder).read_manifest()
     except (OSError, ValueError):  # not there, or damaged
         return False
-    # Of a finished one, whose line was lost, nobody would ask by which recipe.
+    # A finished one, whose line was lost, is run again.
     return manifest.get("versions") == versions() and manifest.get("status") != "finished"
 
 

@@ -95,10 +95,10 @@ def prepare(
     method = recipe.build_method()
     warn_of_what_is_ignored(method, recipe)
     target, labelled = align_columns(source, align_classes(source, target, partial=partial)), source
-    names = source.feature_names or target.feature_names
     if evaluation is None:
         evaluation = target
     else:
+        names = source.feature_names or target.feature_names
         evaluation = align_classes(source, evaluation, partial=True)
         evaluation = with_columns(evaluation, names, "the training", f"evaluation {evaluation.name!r}")
     if method.trains_on_target:
