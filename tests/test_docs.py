@@ -16,6 +16,7 @@ from doc_pages import DOCS, PAGES, ROOT, TEXTS
 from typer.testing import CliRunner
 
 from bures.cli._app import app
+from bures.cli._commands import COMMANDS
 from bures.methods import _registry
 
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
@@ -95,6 +96,8 @@ def leaves(command):
 def parse():
     """Parse a command line as `bures` would, and do nothing."""
     command = typer.main.get_command(app)
+    for name in COMMANDS:
+        command.load(name)
     for leaf in leaves(command):
         leaf.callback = lambda **_: None
     return lambda words: command.main(args=words, prog_name="bures", standalone_mode=False)

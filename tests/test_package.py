@@ -47,6 +47,24 @@ def test_all_public_names_load_torch_but_neither_lightning_nor_matplotlib():
     assert not loaded & {*HEAVY, "sklearn", "torchvision"}
 
 
+@pytest.mark.parametrize("word", ["--help", "--version", "adpt"])
+def test_what_the_command_line_says_of_itself_needs_no_torch(word):
+    code = f"""
+import contextlib, io, sys
+from bures.cli import main
+sys.argv[1:] = ["{word}"]
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    main()
+"""
+    assert not after(code)[0] & {*HEAVY, "torch"}
+
+
+def test_methods_and_networks_load_torchvision_for_its_models_alone():
+    loaded, _ = after("from bures.networks import backbone; import bures.methods; backbone('lenet')")
+    assert "torch" in loaded
+    assert not loaded & {*HEAVY, "torchvision"}
+
+
 def test_the_command_line_loads_neither_lightning_nor_matplotlib_before_it_needs_them():
     loaded, _ = after("import bures.cli, bures.training; bures.training.load_recipe('digits')")
     assert not loaded & HEAVY

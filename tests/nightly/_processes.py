@@ -21,7 +21,10 @@ from small_runs import vectors
 from bures.data import write_features
 
 # Loaded once by the process that the others are forked from: a command would take seconds for them.
-PRELOADED = ["bures.cli._app", "bures.training._adapt", "bures.experiments", "bures.report._write", "small_runs"]
+PRELOADED = [
+    *("bures.cli.adapt", "bures.cli.bench", "bures.networks._torchvision", "torchvision.models"),
+    *("bures.training._adapt", "bures.experiments", "bures.report._write", "small_runs"),
+]
 
 # A network of some dozens of weights that makes three steps in an epoch.
 TINY = {"epochs": 5, "epoch": 3, "batch_size": 16, "hidden": 16, "features": 8}

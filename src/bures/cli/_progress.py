@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bures.data._decoding import Progress as Report
+if TYPE_CHECKING:
+    from bures.data._decoding import Progress as Report
 
 __all__ = ["leading_process", "progress_bar"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 import typer
@@ -13,16 +13,16 @@ from PIL import Image
 from bures.cli._progress import progress_bar
 from bures.data import Domain, ImageFiles, extract_features, load_domain
 from bures.data._extraction import check_output
-
-if TYPE_CHECKING:  # torchvision takes its time; other commands do without it
-    from bures.networks import Backbone
+from bures.networks import Backbone, backbone
 
 __all__ = ["features"]
 
 RANDOM = "random"
 WITHOUT_PUBLIC_WEIGHTS = ("lenet", "resnet50-caffe")
 
-features = typer.Typer(help="Turn images into feature files.", no_args_is_help=True)
+features = typer.Typer(
+    name="features", help="Turn images into feature files.", no_args_is_help=True, add_completion=False
+)
 
 
 @features.callback()
@@ -98,8 +98,6 @@ def _backbone(
     in_channels: int | None = None,
     image_size: int | None = None,
 ) -> Backbone:
-    from bures.networks import backbone
-
     if network == "identity":
         raise ValueError("--network identity takes feature vectors; accepted is a network for images")
     if weights is None and network in WITHOUT_PUBLIC_WEIGHTS:

@@ -24,8 +24,9 @@ from bures.data._feature_files import write_features
 from bures.data._parts import Parts, told
 from bures.data._samples import ImageFiles, Samples, TensorSamples, check_size, resize_images
 from bures.devices import find_device
+from bures.networks._modes import evaluation_mode
 
-if TYPE_CHECKING:  # `import bures.data` does without torchvision
+if TYPE_CHECKING:
     from bures.networks import Backbone, Preprocessing
 
 __all__ = ["check_output", "extract_features", "image_sizes"]
@@ -185,8 +186,6 @@ def _run(
     progress: Progress | None,
 ) -> NDArray[np.float32]:
     """Compute what the parts lack; parts end where batches end, so that a later start sees the same batches."""
-    from bures.networks._modes import evaluation_mode
-
     done = parts.rows()
     done = done[: len(images)] if len(done) >= len(images) else done[: len(done) // batch_size * batch_size]
     finished, fresh = [done], list[NDArray[np.float32]]()

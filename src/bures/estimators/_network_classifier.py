@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bures.arrays import Array, check_choice
 from bures.estimators._base import FitsTwoArrays, Floats, at_most, class_codes, read_domains, read_sign, source_rows
+from bures.methods import make_method, method_names
 
 __all__ = ["CKBClassifier"]
 
@@ -237,8 +238,6 @@ class CKBClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type: ign
         return self
 
     def _check_method(self) -> None:
-        from bures.methods import make_method, method_names  # loads torchvision, which the adapters do without
-
         check_choice("method", self.method, method_names())
         method = make_method(self.method)
         if method.owns_training or method.trains_on_target:

@@ -1,11 +1,13 @@
-"""torchvision's classification models without their classifier, and the ResNet-50 of Caffe."""
+"""torchvision's classification models without their classifier, and the ResNet-50 of Caffe.
+
+torchvision takes as long to import as torch, so functions import it: most commands need none of its models.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
-import torchvision.models
 from torch import nn
 
 from bures.networks._preprocessing import Preprocessing
@@ -22,11 +24,15 @@ AUXILIARY = {"googlenet": ("aux1.", "aux2."), "inception_v3": ("AuxLogits.",)}
 
 def torchvision_names() -> list[str]:
     """The classification models of the installed torchvision."""
+    import torchvision.models
+
     return list(torchvision.models.list_models(module=torchvision.models))
 
 
 def torchvision_model(name: str, weights: StrPath | None, *, download: bool) -> tuple[nn.Module, int, Preprocessing]:
     """A torchvision model up to its classifier, the width of its output and its preprocessing."""
+    import torchvision.models
+
     entries = torchvision.models.get_model_weights(name)
     entry, path = _resolve(name, weights, entries, download=download)
     options: dict[str, Any] = {}
@@ -85,12 +91,14 @@ def caffe_resnet50(weights: StrPath | None) -> tuple[nn.Module, int, Preprocessi
     torchvision's is version 1.5; in the first, blocks that halve the image do so in their first convolution. Its
     BatchNorm has eps 1e-3, and its images are BGR in 0 to 255 minus the mean of ImageNet.
     """
+    from torchvision.models import resnet50
+
     if weights == "default":
         raise ValueError(
             f"weights='default' is unknown for {CAFFE_RESNET50!r}, which has no public download; accepted is the path "
             "of a local file with torchvision's names, or weights=None"
         )
-    model = torchvision.models.resnet50(weights=None, norm_layer=partial(nn.BatchNorm2d, eps=1e-3))
+    model = resnet50(weights=None, norm_layer=partial(nn.BatchNorm2d, eps=1e-3))
     for stage in (model.layer2, model.layer3, model.layer4):
         stage[0].conv1.stride, stage[0].conv2.stride = (2, 2), (1, 1)
     classifier, out_features = remove_classifier(model)
