@@ -34,6 +34,12 @@ class ToyCell:
         for _ in range({"ask": 1, "insist": 2}.get(self.fate, 0)):
             os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(self.seconds)
+        seen = Path(self.folder, "seen")
+        if self.fate == "mark":
+            seen.touch()
+        patience = time.monotonic() + 60
+        while self.fate == "wait" and not seen.exists() and time.monotonic() < patience:
+            time.sleep(0.01)
         if self.fate == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fate == "raise":

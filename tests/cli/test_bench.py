@@ -5,7 +5,6 @@ import io
 import json
 import os
 import shlex
-import time
 from pathlib import Path
 
 import numpy as np
@@ -340,20 +339,17 @@ def test_several_grids_are_run_in_their_order_within_one_limit(grids, tmp_path):
     assert third.stdout == f"## Two\n\n{alone[0].stdout}\n## Three\n\n{alone[1].stdout}"
 
 
-def test_the_minutes_are_those_of_all_grids_together(grids, monkeypatch):
+def test_several_grids_are_one_sweep_with_the_minutes_of_all(grids, tmp_path, monkeypatch):
     paths, options = grids
-    minutes = []
+    asked = []
 
-    def sweep(cells, ledger, **options):
-        minutes.append(options["minutes"])
-        time.sleep(0.05)
-        return Sweep()
+    def sweeps(grids, **options):
+        asked.append(([ledger.stem for _, ledger in grids], options["minutes"]))
+        return [Sweep() for _ in grids]
 
-    monkeypatch.setattr("bures.experiments.run_sweep", sweep)
+    monkeypatch.setattr("bures.experiments.run_sweeps", sweeps)
     run(*paths, *options, "--minutes", 9)
-    assert 8.9 < minutes[1] <= minutes[0] - 0.05 / 60 < 9
-    run(*paths, *options, "--minutes", 0.0001)
-    assert minutes[3] == 0
+    assert asked == [(["two", "three"], 9)]
 
 
 def test_a_failure_in_one_of_several_grids_ends_the_command_after_the_others(grids, tmp_path):
@@ -466,34 +462,35 @@ def test_grids_that_would_share_a_ledger_are_refused(grids, tmp_path):
         run(path, copy, *options)
 
 
-def test_a_run_of_an_earlier_grid_is_not_made_again_for_a_later_one(tmp_path, monkeypatch):
+def test_a_run_of_another_grid_is_not_made_again(tmp_path, monkeypatch):
     asked = []
 
-    def sweep(cells, ledger, **options):
-        asked.append((Path(ledger).stem, [cell.key for cell in cells]))
-        for cell in cells:
-            words = {"task": f"{cell.source}->{cell.target}", "recipe_name": cell.recipe, "method": cell.method}
-            Ledger(ledger).append({"key": cell.key, **words, "seed": cell.seed, "final": {"accuracy": 0.625}})
-        return Sweep()
+    def sweeps(grids, **options):
+        asked.append({ledger.stem: [cell.key for cell in cells] for cells, ledger in grids})
+        (cell,), ledger = grids[0]
+        words = {"task": f"{cell.source}->{cell.target}", "recipe_name": cell.recipe, "method": cell.method}
+        Ledger(ledger).append({"key": cell.key, **words, "seed": cell.seed, "final": {"accuracy": 0.625}})
+        return [Sweep() for _ in grids]
 
-    monkeypatch.setattr("bures.experiments.run_sweep", sweep)
+    monkeypatch.setattr("bures.experiments.run_sweeps", sweeps)
     chosen = ["--recipes", "digits", "--methods", "ckb", "--tasks", "usps:mnist", "--seeds", "0"]
-    done = run("digits", "ablation", *chosen, "--results", tmp_path, "--format", "csv")
-    assert asked == [("digits", ["usps|mnist|digits|ckb|0"]), ("ablation", [])]
-    assert done.stdout.count(",62.500,") == 2
+    options = [*chosen, "--results", tmp_path, "--format", "csv"]
+    done = run("digits", "ablation", *options)
+    assert done.stdout.count(",62.500,") == 2  # both tables have it
+    monkeypatch.setattr("bures.experiments.run_sweeps", lambda grids, **options: asked.append(grids) or [Sweep()])
+    run("ablation", *options)
+    assert asked[0] == {"digits": ["usps|mnist|digits|ckb|0"], "ablation": ["usps|mnist|digits|ckb|0"]}
+    assert asked[1] == [([], tmp_path / "ablation.jsonl")]
 
 
 def test_several_grids_that_are_stopped_say_how_to_go_on(grids, tmp_path, monkeypatch):
     paths, options = grids
 
-    def sweep(cells, ledger, **options):
-        if Path(ledger).stem == "three":
-            raise InterruptedSweep(15)
-        return Sweep()
+    def sweeps(grids, **options):
+        raise InterruptedSweep(15)
 
-    monkeypatch.setattr("bures.experiments.run_sweep", sweep)
+    monkeypatch.setattr("bures.experiments.run_sweeps", sweeps)
     done = run(*paths, *options, "--format", "markdown", code=128 + 15)
-    assert done.stdout.startswith("## Two")
     assert f"stopped; what is finished is kept in {tmp_path / 'results'}, and" in done.stderr
     assert "Go on with: bures" in done.stderr
 

@@ -16,7 +16,16 @@ from pathlib import Path
 import pytest
 from toy_cells import ToyCell, cells, marks, survivors
 
-from bures.experiments import Cell, InterruptedSweep, Ledger, accuracy_table, read_results, run_sweep, to_markdown
+from bures.experiments import (
+    Cell,
+    InterruptedSweep,
+    Ledger,
+    accuracy_table,
+    read_results,
+    run_sweep,
+    run_sweeps,
+    to_markdown,
+)
 from bures.experiments._sweep import _freeze
 from bures.training import AdaptationModule, RunFolder, adapt
 
@@ -306,6 +315,38 @@ def test_no_more_cells_are_begun_than_asked_for(tmp_path):
     assert first.begun == 1
     assert run_sweep(work, tmp_path / "ledger.jsonl", minutes=0).left == first.left
     assert set(marks(tmp_path)) == {"cell00"}
+
+
+def test_processes_that_the_last_cells_of_a_grid_leave_free_begin_the_next(tmp_path):
+    # The last cell of the first grid waits for the one of the second, for a minute.
+    last = ToyCell("last", str(tmp_path), fate="wait")
+    grids = [
+        ([*cells(tmp_path, 2, 0.0), last], tmp_path / "first.jsonl"),
+        ([ToyCell("next", str(tmp_path), fate="mark")], tmp_path / "second.jsonl"),
+    ]
+    events = []
+    first, second = run_sweeps(grids, n_jobs=2, on_event=lambda event: events.append((event.what, event.cell.key)))
+    assert events.index(("started", "next")) < events.index(("finished", "last"))
+    assert [result["key"] for result in first.results] == ["cell00", "cell01", "last"]
+    assert [result["key"] for result in second.results] == ["next"]
+    assert [len(read_results(ledger)) for _, ledger in grids] == [3, 1]
+
+
+def test_cells_of_several_grids_are_begun_in_order_and_each_for_the_first(tmp_path):
+    work, begun = cells(tmp_path, 4, 0.0), []
+    grids = [(work[:2], tmp_path / "first.jsonl"), (work[1:], tmp_path / "second.jsonl")]
+    note = lambda event: begun.append(event.cell.key) if event.what == "started" else None  # noqa: E731
+    first, second = run_sweeps(grids, limit=3, on_event=note)
+    assert begun == ["cell00", "cell01", "cell02"]
+    assert (first.begun, second.begun) == (2, 1)
+    assert [cell.key for cell in second.left] == ["cell03"]
+    assert [result["key"] for result in second.results] == ["cell02"]
+    assert marks(tmp_path) == dict.fromkeys(begun, 1)
+    broken = ToyCell("broken", str(tmp_path), fate="raise")
+    first, second = run_sweeps([(work[:2], grids[0][1]), ([broken, *work[2:]], grids[1][1])])
+    assert not first.failures
+    assert set(second.failures) == {"broken"}
+    assert second.logs["broken"].parent == tmp_path / "second.logs"
 
 
 def test_the_next_sweep_finds_the_processes_of_the_last_one(tmp_path):

@@ -49,7 +49,7 @@ def show_table(table: BenchTable, format: str, output: Path | None, commands: bo
         return
     text = _text(table, format, commands, place)
     if output is None:
-        print(text, end="", flush=True)  # the next grid may take hours
+        print(text, end="")
     else:
         write_text(output, text)
 

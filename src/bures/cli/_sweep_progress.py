@@ -24,16 +24,17 @@ __all__ = ["sweep_progress"]
 
 @contextmanager
 def sweep_progress(
-    title: str, cells: Sequence[Any], ledger: Path, *, quiet: bool
+    title: str, grids: Sequence[tuple[Sequence[Any], Path]], *, quiet: bool
 ) -> Iterator[Callable[[Event], None] | None]:
-    """A live table on the standard error stream; None where that is no terminal."""
+    """A live table on the standard error stream, of grids as cells and a ledger; None where that is no terminal."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield None
         return
     from bures.experiments import Ledger
 
-    board = _Board(title, cells, set(Ledger(ledger).results()))
+    finished = {key for _, ledger in grids for key in Ledger(ledger).results()}
+    board = _Board(title, [cell for cells, _ in grids for cell in cells], finished)
     with Live(get_renderable=board.render, console=console, transient=True, refresh_per_second=2):
         yield board.note
 

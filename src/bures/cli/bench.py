@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import shlex
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -135,21 +134,18 @@ def bench(
         return
     _warn_of_changes(plans)
     sweeps: dict[str, Sweep] = {}
+    if not table_only:
+        with _cluster(backend, scheduler, jobs):
+            options = {"data_root": data_root, "n_jobs": jobs, "backend": backend, "accelerator": accelerator}
+            sweeps = _sweep(plans, results, options | {"limit": limit, "minutes": minutes}, quiet)
     known: dict[str, list[dict[str, Any]]] = {}
-    with nullcontext() if table_only else _cluster(backend, scheduler, jobs):
-        options = {"data_root": data_root, "n_jobs": jobs, "backend": backend, "accelerator": accelerator}
-        runner = _Runner(options, limit, minutes, quiet)
-        for number, plan in enumerate(plans, 1):
-            name, shared = plan.grid.name, plan.shared()
-            if not table_only:
-                title = f"{plan.grid.title} (grid {number} of {len(plans)})" if several else plan.grid.title
-                kept = results if several else plan.ledger.path
-                sweeps[name] = runner.run([cell for cell in plan.cells if cell.key not in shared], plan, title, kept)
-            known[name] = list((plan.ledger.results() | shared).values())
-            _warn_of_mixed_data(known[name])
-            table = plan.table(known[name])
-            place = Place(name, number == 1, number == len(plans)) if several else None
-            show_table(table.finished() if finished else table, format, output, commands, place)
+    for number, plan in enumerate(plans, 1):
+        name = plan.grid.name
+        known[name] = list((plan.ledger.results() | plan.shared()).values())
+        _warn_of_mixed_data(known[name])
+        table = plan.table(known[name])
+        place = Place(name, number == 1, number == len(plans)) if several else None
+        show_table(table.finished() if finished else table, format, output, commands, place)
     failed = report(sweeps)  # first: the tests may find that they cannot be made
     if paired is not None:
         _test(plans, known, paired, over, several, beside=format != "terminal" and output is None)
@@ -207,32 +203,25 @@ def _warn_of_mixed_data(results: Sequence[dict[str, Any]]) -> None:
         )
 
 
-class _Runner:
-    """Runs the cells of grids one after the other; limit and minutes are bounds for all of them."""
+def _sweep(plans: Sequence[Plan], results: Path, options: dict[str, Any], quiet: bool) -> dict[str, Sweep]:
+    """Run what the ledgers of the grids lack; what came of each grid."""
+    from bures.cli._sweep_progress import sweep_progress
+    from bures.experiments import InterruptedSweep, run_sweeps
 
-    def __init__(self, options: dict[str, Any], limit: int | None, minutes: float | None, quiet: bool) -> None:
-        self.options, self.limit, self.quiet = options, limit, quiet
-        self.deadline = None if minutes is None else time.monotonic() + 60 * minutes
-
-    def run(self, cells: list[Any], plan: Plan, title: str, kept: Path) -> Sweep:
-        """What came of the cells of a grid; ``kept`` is where all that was finished lies."""
-        from bures.cli._sweep_progress import sweep_progress
-        from bures.experiments import InterruptedSweep, run_sweep
-
-        minutes = None if self.deadline is None else max(0.0, self.deadline - time.monotonic()) / 60
-        ledger = plan.ledger.path
-        with sweep_progress(title, cells, ledger, quiet=self.quiet) as notify:
-            try:
-                sweep = run_sweep(cells, ledger, limit=self.limit, minutes=minutes, on_event=notify, **self.options)
-            except (InterruptedSweep, KeyboardInterrupt) as stop:
-                tell(
-                    f"stopped; what is finished is kept in {kept}, and long trainings keep their state. "
-                    f"Go on with: {again()}"
-                )
-                raise typer.Exit(128 + getattr(stop, "number", 2)) from None
-        if self.limit is not None:
-            self.limit -= sweep.begun
-        return sweep
+    grids = [
+        ([cell for cell in plan.cells if cell.key not in shared], plan.ledger.path)
+        for plan, shared in ((plan, plan.shared()) for plan in plans)
+    ]
+    with sweep_progress(", ".join(plan.grid.title for plan in plans), grids, quiet=quiet) as notify:
+        try:
+            sweeps = run_sweeps(grids, on_event=notify, **options)
+        except (InterruptedSweep, KeyboardInterrupt) as stop:
+            tell(
+                f"stopped; what is finished is kept in {results if len(plans) > 1 else plans[0].ledger.path}, and long "
+                f"trainings keep their state. Go on with: {again()}"
+            )
+            raise typer.Exit(128 + getattr(stop, "number", 2)) from None
+    return dict(zip((plan.grid.name for plan in plans), sweeps, strict=True))
 
 
 @contextmanager

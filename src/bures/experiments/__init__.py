@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from bures.experiments._sweep import InterruptedSweep as InterruptedSweep
     from bures.experiments._sweep import Sweep as Sweep
     from bures.experiments._sweep import run_sweep as run_sweep
+    from bures.experiments._sweep import run_sweeps as run_sweeps
     from bures.experiments._tables import accuracy_table as accuracy_table
     from bures.experiments._tables import to_markdown as to_markdown
     from bures.experiments._tuning import TrialResult as TrialResult
@@ -89,6 +90,7 @@ _HOMES = {
     "load_space": "bures.experiments._search_space",
     "Sweep": "bures.experiments._sweep",
     "run_sweep": "bures.experiments._sweep",
+    "run_sweeps": "bures.experiments._sweep",
     "accuracy_table": "bures.experiments._tables",
     "to_markdown": "bures.experiments._tables",
     "TrialResult": "bures.experiments._tuning",

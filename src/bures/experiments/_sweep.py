@@ -26,7 +26,7 @@ from bures.training import StoppedBySignal
 if TYPE_CHECKING:
     from bures.experiments._cell import RunnableCell
 
-__all__ = ["Event", "InterruptedSweep", "Sweep", "run_sweep"]
+__all__ = ["Event", "InterruptedSweep", "Sweep", "run_sweep", "run_sweeps"]
 
 PATIENCE = 10.0  # seconds in which the cells that run may save their state
 
@@ -140,7 +140,54 @@ def run_sweep(
     >>> len(first.results), len(first.left), [result["seed"] for result in second.results]
     (1, 1, [0, 1])
     """
-    work = _Work(list(cells), Ledger(ledger), limit, minutes, on_event or (lambda event: None))
+    (sweep,) = run_sweeps(
+        [(cells, ledger)],
+        data_root=data_root,
+        n_jobs=n_jobs,
+        backend=backend,
+        accelerator=accelerator,
+        limit=limit,
+        minutes=minutes,
+        on_event=on_event,
+    )
+    return sweep
+
+
+def run_sweeps(
+    grids: Iterable[tuple[Iterable[RunnableCell], str | Path]],
+    *,
+    data_root: str | Path | None = None,
+    n_jobs: int = 1,
+    backend: str | None = None,
+    accelerator: str = "auto",
+    limit: int | None = None,
+    minutes: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> list[Sweep]:
+    """Run the cells of several grids one after the other, each with a ledger of its own, as one sweep.
+
+    The processes that the last cells of a grid leave free go on with the next grid. Limit and minutes are bounds for
+    all grids together. A cell that several grids have is run for the first of them.
+
+    Parameters
+    ----------
+    grids : iterable of (iterable of Cell, path)
+        Cells and ledger of each grid, most important first.
+    data_root, n_jobs, backend, accelerator, limit, minutes, on_event : optional
+        As in `run_sweep`.
+
+    Returns
+    -------
+    list of Sweep
+        What came of each grid.
+
+    Raises
+    ------
+    InterruptedSweep
+        SIGTERM or SIGINT asked for an end. Trainings have saved their state.
+    """
+    parts = [_Part(list(cells), Ledger(ledger)) for cells, ledger in grids]
+    work = _Work(parts, limit, minutes, on_event or (lambda event: None))
     with _listening(work):
         _run(work, data_root, n_jobs, backend, accelerator)
     return work.conclude()
@@ -152,7 +199,9 @@ def _run(work: _Work, data_root: str | Path | None, n_jobs: int, backend: str | 
             # Suspects run one at a time, yet not in this process: two jobs, of which only one is ever handed out.
             jobs, ahead = (2, "1") if work.suspects else (n_jobs, "n_jobs")
             tasks = (
-                joblib.delayed(_attempt)(cell, data_root, accelerator, work.ledger.unfinished(cell.key), os.getpid())
+                joblib.delayed(_attempt)(
+                    cell, data_root, accelerator, work.home[cell.key].ledger.unfinished(cell.key), os.getpid()
+                )
                 for cell in work.begin()
             )
             with nullcontext() if backend is None else joblib.parallel_config(backend=backend):
@@ -195,23 +244,39 @@ def _listening(work: _Work) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
+@dataclass
+class _Part:
+    """One grid of a sweep: its cells, where their results are kept, and what came of them."""
+
+    cells: list[RunnableCell]
+    ledger: Ledger
+    sweep: Sweep = field(default_factory=Sweep)
+
+    def conclude(self) -> Sweep:
+        """The outcome, from the ledger as it is now."""
+        self.ledger.tidy()
+        finished = self.ledger.results()
+        self.sweep.results = [finished[cell.key] for cell in self.cells if cell.key in finished]
+        done = finished.keys() | self.sweep.failures.keys()
+        self.sweep.left = [cell for cell in self.cells if cell.key not in done]
+        return self.sweep
+
+
 class _Work:
     """The state of a sweep: what waits, what runs, what came of it."""
 
     def __init__(
-        self,
-        cells: list[RunnableCell],
-        ledger: Ledger,
-        limit: int | None,
-        minutes: float | None,
-        notify: Callable[[Event], None],
+        self, parts: list[_Part], limit: int | None, minutes: float | None, notify: Callable[[Event], None]
     ) -> None:
-        self.cells, self.ledger, self.notify = cells, ledger, notify
-        finished = ledger.results()
-        unique = {cell.key: cell for cell in cells}
-        self.queue = [cell for key, cell in unique.items() if key not in finished]
+        self.parts, self.notify = parts, notify
+        self.home: dict[str, _Part] = {}  # by key, the grid that a cell is run for
+        self.queue: list[RunnableCell] = []
+        for part in parts:
+            part.cells = [cell for cell in part.cells if self.home.setdefault(cell.key, part) is part]
+            finished = part.ledger.results()
+            unique = {cell.key: cell for cell in part.cells}
+            self.queue += [cell for key, cell in unique.items() if key not in finished]
         self.running: dict[str, tuple[RunnableCell, Claim]] = {}
-        self.sweep = Sweep()
         self.suspects: list[RunnableCell] = []  # they ran when a process died
         self.elsewhere: list[RunnableCell] = []  # another sweep had begun them
         self.asked_again = False
@@ -236,7 +301,7 @@ class _Work:
                 return
             cell = waiting.pop(0)
             try:
-                claim = self.ledger.claim(cell.key)
+                claim = self.home[cell.key].ledger.claim(cell.key)
             except Exception as error:  # joblib asks from a thread of its own, where an error would be lost
                 self.error, self.ended = error, True
                 return
@@ -245,13 +310,14 @@ class _Work:
                 continue
             self.running[cell.key] = (cell, claim)
             if waiting is self.queue:
-                self.sweep.begun += 1
+                self.home[cell.key].sweep.begun += 1
             self.notify(Event("started", cell))
             yield cell
 
     def _is_time_up(self) -> bool:
         late = self.deadline is not None and time.monotonic() >= self.deadline
-        return late or (self.limit is not None and self.sweep.begun >= self.limit and not self.suspects)
+        begun = sum(part.sweep.begun for part in self.parts)
+        return late or (self.limit is not None and begun >= self.limit and not self.suspects)
 
     def settle(self, key: str, result: dict[str, Any] | None, trace: str | None, stop: int | None) -> None:
         """Write down what came of a cell."""
@@ -259,9 +325,10 @@ class _Work:
         if stop is not None:
             self.stop(stop)
         elif result is not None:
-            self.ledger.append(result)
-            self.ledger.remove_log(key)
-            self.ledger.forget_unfinished(key)
+            ledger = self.home[key].ledger
+            ledger.append(result)
+            ledger.remove_log(key)
+            ledger.forget_unfinished(key)
             self.notify(Event("finished", cell))
         else:
             self._fail(cell, str(trace))
@@ -273,8 +340,9 @@ class _Work:
         self.stopped_by, self.ended = number, True
 
     def _fail(self, cell: RunnableCell, trace: str) -> None:
-        self.sweep.failures[cell.key] = trace
-        self.sweep.logs[cell.key] = self.ledger.write_log(cell.key, f"{cell.key}\n{cell.command}\n\n{trace}")
+        part = self.home[cell.key]
+        part.sweep.failures[cell.key] = trace
+        part.sweep.logs[cell.key] = part.ledger.write_log(cell.key, f"{cell.key}\n{cell.command}\n\n{trace}")
         self.notify(Event("failed", cell, trace.strip().splitlines()[-1]))
 
     def survive(self, error: BrokenProcessPool) -> None:
@@ -293,20 +361,16 @@ class _Work:
             claim.release()
         self.running.clear()
 
-    def conclude(self) -> Sweep:
-        """The outcome, from the ledger as it is now."""
+    def conclude(self) -> list[Sweep]:
+        """The outcome of each grid."""
         if self.error is not None:
             raise self.error
         if self.stopped_by is not None:
             raise InterruptedSweep(self.stopped_by)
-        self.ledger.tidy()
-        finished = self.ledger.results()
-        self.sweep.results = [finished[cell.key] for cell in self.cells if cell.key in finished]
-        done = finished.keys() | self.sweep.failures.keys()
-        self.sweep.left = [cell for cell in self.cells if cell.key not in done]
+        sweeps = [part.conclude() for part in self.parts]
         for cell in self.elsewhere:
             self.notify(Event("elsewhere", cell))
-        return self.sweep
+        return sweeps
 
 
 Outcome = tuple[str, dict[str, Any] | None, str | None, int | None]
