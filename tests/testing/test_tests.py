@@ -324,6 +324,17 @@ def test_a_class_of_one_domain_is_left_out_with_a_warning():
         bures.conditional_test(xs, ys, xt, yt + 5)
 
 
+def test_of_many_classes_left_out_the_first_are_named_and_the_rest_counted():
+    rng = np.random.default_rng(0)
+    ys, yt = np.repeat(np.arange(14), 3), np.zeros(9, dtype=int)
+    message = "classes 1, 2, 3, 4, 5, ... and 8 more occur in one domain only; their samples"
+    with pytest.warns(bures.MissingClassWarning, match=message):
+        result = bures.conditional_test(rng.normal(size=(42, 2)), ys, rng.normal(size=(9, 2)), yt, n_permutations=19)
+    assert "left out          1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, ... and 1 more   (in one domain only)" in str(
+        result
+    )
+
+
 def test_thousands_of_classes_are_answered():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(1500), 2)

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from bures.wording import listed
+
 __all__ = ["BadImageError", "BadImageWarning", "Progress", "check_images", "decode_image", "map_files", "report_bad"]
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -23,7 +25,6 @@ Result = TypeVar("Result")
 
 SCALED = "accepted are 8 bits, integers of 16 bits from 0 to 65535, and floating-point numbers from 0 to 1 or to 255"
 ROUNDING = 1e-4  # by which floating-point values may pass the ends of their range
-NAMED = 5  # how many files a message names before it counts the rest
 
 
 class BadImageError(ValueError):
@@ -171,9 +172,8 @@ def check_images(
 
 def describe_bad(bad: Sequence[tuple[Path, str]], n_files: int) -> str:
     """One sentence on the files that do not decode: how many, and the first by name."""
-    listed = "; ".join(f"{path} ({why})" for path, why in bad[:NAMED])
-    more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
-    return f"{len(bad)} of {n_files} image files cannot be decoded: {listed}{more}"
+    files = listed((f"{path} ({why})" for path, why in bad), separator="; ")
+    return f"{len(bad)} of {n_files} image files cannot be decoded: {files}"
 
 
 def report_bad(bad: Sequence[tuple[Path, str]], n_files: int, *, strict: bool) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from bures.wording import listed
+
 __all__ = ["ClassTerms", "Explanation"]
 
 ROWS_SHOWN = 12
@@ -153,7 +155,7 @@ class Explanation:
             rows.append(("label bandwidth", ", ".join(f"{value:.4g}" for value in self.label_bandwidths)))
         rows.append(("eps", f"{self.eps:.4g}"))
         if self.missing_classes:
-            rows.append(("in one domain only", ", ".join(map(str, self.missing_classes[:ROWS_SHOWN]))))
+            rows.append(("in one domain only", listed(self.missing_classes, ROWS_SHOWN)))
         return rows
 
     def _class_table(self) -> tuple[list[str], list[list[str]]]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bures.arrays import is_whole
 from bures.feature_maps._base import check_count
+from bures.wording import listed
 
 __all__ = ["read_chunks"]
 
@@ -109,8 +110,9 @@ def _parquet_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair
         label_columns = [y] if isinstance(y, str) else list(y)
         missing = [name for name in label_columns if name not in names]
         if missing:
-            listed = ", ".join(repr(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
-            raise ValueError(f"y names the column {missing[0]!r}, which is not in {path}; it holds {listed}")
+            raise ValueError(
+                f"y names the column {missing[0]!r}, which is not in {path}; it holds {listed(map(repr, names), 20)}"
+            )
         feature_columns = [name for name in names if name not in label_columns]
         _check_start(path, start, file.metadata.num_rows)
         groups, skip = _groups_from(file, start)

@@ -24,6 +24,7 @@ from bures.shift._words import advise, conditional_words, headline, label_words,
 from bures.testing import ShiftTest, conditional_test, marginal_test
 from bures.testing._aggregate import holm
 from bures.testing._run import check_test_options
+from bures.wording import listed
 
 __all__ = ["shift_report"]
 
@@ -277,11 +278,10 @@ def _general_notes(data: Data, findings: dict[str, Finding], conditional: ShiftT
         notes.append(f"there is one class only, {data.names[0]}: there can be no label shift, and P(X|Y) is P(X)")
     count_s, count_t = data.counts()
     for counts, others, domain in ((count_s, count_t, "source"), (count_t, count_s, "target")):
-        missing = [str(data.names[c]) for c in np.flatnonzero((counts == 0) & (others > 0))]
+        missing = [data.names[c] for c in np.flatnonzero((counts == 0) & (others > 0))]
         if missing:
-            listed = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
             verb = "predicted in" if data.predicted else "in"
-            notes.append(f"not {verb} the {domain}: class {listed}; P(X|Y) was not compared there")
+            notes.append(f"not {verb} the {domain}: {listed(missing, noun='class')}; P(X|Y) was not compared there")
     if conditional is not None:
         skip = "there is one class only"
         notes += [note for note in conditional.notes if not note.startswith(skip)]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bures.wording import listed
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -156,8 +158,7 @@ class ShiftTest:
         if self.labels == "predicted":
             facts.append(("labels", "predicted out of fold, in both domains"))
         if self.missing_classes:
-            listed = ", ".join(map(str, self.missing_classes[:CLASSES_SHOWN]))
-            facts.append(("left out", f"{listed}   (in one domain only)"))
+            facts.append(("left out", f"{listed(self.missing_classes, CLASSES_SHOWN)}   (in one domain only)"))
         lines = [f"Two-sample test: {verdict} at level {self.level:g}"]
         lines += [f"  {label:<18}{text}" for label, text in facts]
         if self.classes:

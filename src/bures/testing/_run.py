@@ -19,6 +19,7 @@ from bures.testing._engines import Engine
 from bures.testing._permutations import log_arrangements, orders_within
 from bures.testing._representation import Bandwidths, is_exact, make_engine, resolve_bandwidths
 from bures.testing._result import ClassTest, ShiftTest
+from bures.wording import listed
 
 __all__ = ["RESOLUTION", "check_test_options", "run_test"]
 
@@ -249,8 +250,8 @@ def _notes(
         )
     single = (torch.minimum(n, m) == 1).nonzero().flatten().tolist()
     if single and len(names) > 1:
-        listed = ", ".join(str(names[c]) for c in single[:5]) + (", ..." if len(single) > 5 else "")
-        notes.append(f"one sample only in one of the domains: class {listed}; little can be said of such classes")
+        named = listed((names[c] for c in single), noun="class")
+        notes.append(f"one sample only in one of the domains: {named}; little can be said of such classes")
     if classes and len(classes) / (1 + n_permutations) > level:
         notes.append(
             f"no class can be significant at level {level:g} after correction for {len(classes)} classes: that takes "
