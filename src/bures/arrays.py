@@ -8,11 +8,12 @@ autograd graph.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ __all__ = [
     "as_tensor",
     "at_least_float32",
     "check_choice",
+    "check_count",
     "check_finite",
     "check_not_negative",
     "check_positive",
@@ -45,7 +47,6 @@ __all__ = [
     "is_tensor_call",
     "is_transformed",
     "is_vmapped",
-    "is_whole",
     "numpy_to_tensor",
     "read_samples",
     "refuse_masked",
@@ -274,9 +275,18 @@ def check_not_negative(name: str, value: object) -> float:
     return number
 
 
-def is_whole(value: object, least: int) -> TypeGuard[int]:
-    """Whether a value is an integer, Python's or NumPy's and no truth value, of at least ``least``."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
+def check_count(name: str, value: object, *, minimum: int = 1, alternatives: str = "") -> int:
+    """Return ``value`` as an int; raise unless it is an integer of at least ``minimum``, and no truth value."""
+    accepted = f"accepted is an integer of at least {minimum}{alternatives}"
+    if isinstance(value, (bool, np.bool_)) or getattr(value, "dtype", None) == torch.bool:
+        raise TypeError(f"{name}={value!r} is not an integer; {accepted}")
+    try:
+        count = operator.index(value)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise TypeError(f"{name}={value!r} is not an integer; {accepted}") from error
+    if count < minimum:
+        raise ValueError(f"{name}={count} is out of range; {accepted}")
+    return count
 
 
 def check_seed(seed: object) -> int:

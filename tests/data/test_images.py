@@ -216,6 +216,8 @@ def test_one_path_is_no_sequence_of_paths():
 def test_the_number_of_threads_is_positive(n_threads):
     with pytest.raises(ValueError, match="n_threads"):
         check_images([], n_threads=n_threads)
+    with pytest.raises(TypeError, match=r"n_threads='2' is not an integer; .* of at least 1, or None$"):
+        check_images([], n_threads="2")
 
 
 # Samples in memory

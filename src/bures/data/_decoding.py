@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from bures.arrays import check_count
 from bures.wording import listed
 
 __all__ = ["BadImageError", "BadImageWarning", "Progress", "check_images", "decode_image", "map_files", "report_bad"]
@@ -100,9 +101,9 @@ def map_files(
     function: Callable[[int], Result], n: int, n_threads: int | None, progress: Progress | None
 ) -> Iterator[Result]:
     """Yield ``function(0), ..., function(n - 1)`` in order, computed by a pool of threads."""
-    threads = n_threads if n_threads is not None else min(os.cpu_count() or 1, 16)
-    if threads < 1:
-        raise ValueError(f"n_threads={n_threads!r} is out of range; accepted is an integer of at least 1, or None")
+    threads = min(os.cpu_count() or 1, 16)
+    if n_threads is not None:
+        threads = check_count("n_threads", n_threads, alternatives=", or None")
     with ThreadPoolExecutor(threads) as pool:
         try:
             for done, result in enumerate(pool.map(function, range(n)), start=1):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bures.arrays import check_choice
+from bures.arrays import check_choice, check_count
 from bures.data import Domain
 from bures.experiments._search_space import SearchSpace
 from bures.files import write_json, write_text
@@ -135,8 +135,7 @@ def tune(
     """
     optuna = _import_optuna()
     check_choice("at", at, AT)
-    if n_trials < 1:
-        raise ValueError(f"n_trials={n_trials!r} is out of range; accepted is a positive number")
+    n_trials = check_count("n_trials", n_trials)
     space = space if isinstance(space, SearchSpace) else SearchSpace(space, recipe)
     folder = Path(output)
     (folder / "trials").mkdir(parents=True, exist_ok=True)

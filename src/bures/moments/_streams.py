@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bures.arrays import is_whole
-from bures.feature_maps._base import check_count
+from bures.arrays import check_count
 from bures.wording import listed
 
 __all__ = ["read_chunks"]
@@ -53,9 +52,7 @@ def read_chunks(
     [4, 4, 2]
     """
     path = Path(x)
-    check_count("chunk", chunk)
-    if not is_whole(start, 0):
-        raise ValueError(f"start={start!r} is not accepted; accepted is a number of rows, 0 or more")
+    chunk, start = check_count("chunk", chunk), check_count("start", start, minimum=0)
     if not path.is_file():
         raise FileNotFoundError(f"x={str(path)!r} {'is a folder' if path.is_dir() else 'does not exist'}")
     readers = {".npy": _npy_chunks, ".parquet": _parquet_chunks}

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 
-from bures.arrays import Array, check_choice, check_positive
+from bures.arrays import Array, check_choice, check_count, check_positive
 from bures.feature_maps import FeatureMap
-from bures.feature_maps._base import check_count
 from bures.moments._chunks import Chunk, read_chunk
 from bures.moments._scatter import Scatter, block_rows, scatter_of
 from bures.tensor_files import check_schema

@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bures.arrays import Array, is_whole
+from bures.arrays import Array, check_count
 from bures.feature_maps import NystroemMap
-from bures.feature_maps._base import check_count
 from bures.metrics import MissingClassWarning
 from bures.shift._label_test import label_test
 from bures.shift._priors import BOOTSTRAP_UP_TO, ClassFrequencies
@@ -106,9 +105,8 @@ def shift_report(
     ...
     """
     check_test_options(n_permutations, level, seed)
-    check_count("max_samples", max_samples)
-    if not is_whole(n_bootstrap, 0):
-        raise ValueError(f"n_bootstrap={n_bootstrap!r} is not accepted; accepted is an integer, 0 to leave it out")
+    max_samples = check_count("max_samples", max_samples)
+    n_bootstrap = check_count("n_bootstrap", n_bootstrap, minimum=0, alternatives="; 0 leaves it out")
     rng = np.random.default_rng(seed)
     data = read_data(xs, ys, xt, yt, labels, predicted_s, classifier, max_samples, rng, seed)
     options: dict[str, Any] = {"n_permutations": n_permutations, "level": level, "seed": seed, "progress": progress}

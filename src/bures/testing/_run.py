@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bures.arrays import check_positive, check_seed
+from bures.arrays import check_count, check_positive, check_seed
 from bures.kernels import Kernel
 from bures.testing._aggregate import aggregate, holm, permutation_p_value
 from bures.testing._design import Design
@@ -57,14 +56,13 @@ def check_test_options(n_permutations: object, level: object, seed: object) -> N
     alpha = check_positive("level", level)
     if alpha >= 1:
         raise ValueError(f"level={level!r} is out of range; accepted is a number between 0 and 1")
-    if isinstance(n_permutations, bool) or not isinstance(n_permutations, numbers.Integral) or n_permutations < 1:
-        raise ValueError(f"n_permutations={n_permutations!r} is not accepted; accepted is a positive integer")
+    count = check_count("n_permutations", n_permutations)
     check_seed(seed)
     needed = math.ceil(1 / alpha - 1e-9) - 1
-    if int(n_permutations) < needed:
+    if count < needed:
         raise ValueError(
-            f"n_permutations={n_permutations} can never reject at level={alpha:g}: the smallest p-value is "
-            f"1/{int(n_permutations) + 1} = {1 / (int(n_permutations) + 1):.2g}; pass at least {needed}"
+            f"n_permutations={count} can never reject at level={alpha:g}: the smallest p-value is "
+            f"1/{count + 1} = {1 / (count + 1):.2g}; pass at least {needed}"
         )
 
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from bures.arrays import check_count
 from bures.data import TensorSamples
 from bures.data._decoding import Progress
 from bures.data._samples import Samples
 from bures.networks import Network, adapt_batchnorm
 from bures.networks._batchnorm import adaptable_layers, takes_samples_alone
-from bures.networks._checks import check_count
 from bures.networks._modes import evaluation_mode
 from bures.training._inputs import Inputs
 from bures.training._loading import end_with_parent
