@@ -51,7 +51,7 @@ class MomentSums:
         check_choice("precision", precision, tuple(PRECISIONS))
         if decay is not None and check_positive("decay", decay) > 1:
             raise ValueError(f"decay={decay!r} is out of range; accepted are numbers from 0 to 1, or None")
-        self.n_classes = check_count("n_classes", n_classes)
+        n_classes = self.n_classes = check_count("n_classes", n_classes)
         if label_map is not None and (labels == "hard" or label_map.n_inputs != n_classes):
             raise ValueError(
                 f"label_map takes {label_map.n_inputs} columns, beside labels={labels!r} and n_classes={n_classes}; "
