@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from bures.wording import listed
+from bures.wording import listed, table_lines
 
 __all__ = ["ClassTerms", "Explanation"]
 
@@ -174,16 +174,7 @@ class Explanation:
     def __repr__(self) -> str:
         lines = ["Conditional Kernel Bures", *(f"  {label:<20}{text}" for label, text in self._summary())]
         if self.classes:
-            header, rows = self._class_table()
-            hidden = len(rows) - ROWS_SHOWN
-            rows = rows[:ROWS_SHOWN]
-            widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
-            lines.append("")
-            for row in [header, *rows]:
-                cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-                lines.append("  " + "  ".join([row[0].ljust(widths[0]), *cells]))
-            if hidden > 0:
-                lines.append(f"  ... and {hidden} more classes")
+            lines += ["", *table_lines(*self._class_table(), ROWS_SHOWN)]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
