@@ -24,6 +24,7 @@ from bures.columns import column_names, column_order
 
 __all__ = [
     "FUNCTION_NAMES",
+    "LOSS_NAMES",
     "Array",
     "Names",
     "Scalar",
@@ -327,6 +328,7 @@ class Names(NamedTuple):
 
 
 FUNCTION_NAMES = Names()
+LOSS_NAMES = Names("z_s", "y_s", "z_t", "p_t")
 
 
 def read_samples(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bures.arrays import (
-    Names,
+    LOSS_NAMES,
     at_least_float32,
     check_count,
     check_finite,
@@ -24,8 +24,6 @@ from bures.moments._scatter import Scatter
 from bures.spectral import covariance_fidelity
 
 __all__ = ["RunningCKWLoss"]
-
-NAMES = Names("z_s", "y_s", "z_t", "p_t")
 
 
 def _sums_of(x: Tensor, y: Tensor) -> Scatter:
@@ -130,7 +128,7 @@ class RunningCKWLoss(nn.Module):
 
     def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
         """Squared distance of the two domains' running moments, this batch included."""
-        check_tensors(NAMES, (z_s, y_s, z_t, p_t))
+        check_tensors(LOSS_NAMES, (z_s, y_s, z_t, p_t))
         n_features, n_classes = len(self.waves), self.n_classes
         for name, rows, width in (("z_s", z_s, n_features), ("z_t", z_t, n_features), ("p_t", p_t, n_classes)):
             if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
@@ -139,7 +137,7 @@ class RunningCKWLoss(nn.Module):
             check_finite(name, tensor)  # a batch that is refused leaves the moments as they were
         with full_precision(z_s):
             kinds = ("hard" if y_s.ndim == 1 else "soft", "soft")
-            labels = read_labels(y_s, p_t, kinds, len(z_s), len(z_t), like=z_s, names=NAMES)
+            labels = read_labels(y_s, p_t, kinds, len(z_s), len(z_t), like=z_s, names=LOSS_NAMES)
             dtype = torch.promote_types(z_s.dtype, torch.float32)
             bandwidth = self.bandwidth
             if bandwidth == 0:
