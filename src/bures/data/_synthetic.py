@@ -22,6 +22,13 @@ Integers = NDArray[np.int64]
 class DomainPair(NamedTuple):
     """A source and a target sample with their classes, in the order the metrics take them.
 
+    Attributes
+    ----------
+    xs, ys : array (n, d), (n,)
+        Source features and classes.
+    xt, yt : array (m, d), (m,)
+        Target features and classes.
+
     Examples
     --------
     >>> import bures

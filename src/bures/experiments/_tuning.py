@@ -33,7 +33,24 @@ STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "RUNNING
 
 
 class TrialResult(NamedTuple):
-    """One trial. ``accuracy`` is that on the target where it has labels; the search has not seen it."""
+    """One trial of a search.
+
+    Attributes
+    ----------
+    number : int
+        Counted from 0.
+    state : {"finished", "pruned", "failed", "running", "waiting", "interrupted"}
+    score : float or None
+        The objective; None of a trial that is not finished.
+    values : dict
+        What was tried, by the name of the field.
+    reason : str or None
+        Why it failed or was pruned.
+    folder : Path
+        The run.
+    accuracy : float or None
+        On the target where it has labels; the search has not seen it.
+    """
 
     number: int
     state: str
@@ -46,7 +63,19 @@ class TrialResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuning:
-    """What came of a search: its folder, its trials with the best score first, and the recipe of the best."""
+    """What came of a search.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder.
+    validator : str
+        Whose score was the objective.
+    trials : list of TrialResult
+        The best score first; those that have none come last.
+    recipe : Recipe
+        That of the best trial.
+    """
 
     path: Path
     validator: str

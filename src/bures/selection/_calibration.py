@@ -25,7 +25,17 @@ COLDEST, HOTTEST = 1e-2, 1e2
 
 
 class Bin(NamedTuple):
-    """Predictions of similar confidence: how many, their mean confidence and the share that is right."""
+    """Predictions of similar confidence.
+
+    Attributes
+    ----------
+    samples : int
+        How many there are.
+    confidence : float
+        Their mean confidence.
+    accuracy : float
+        The share that is right.
+    """
 
     samples: int
     confidence: float
@@ -33,7 +43,15 @@ class Bin(NamedTuple):
 
 
 class Reliability(NamedTuple):
-    """Expected calibration error, and the bins that it is made of; bins without samples are left out."""
+    """How far confidence is from accuracy; `reliability` finds it.
+
+    Attributes
+    ----------
+    error : float
+        Expected calibration error.
+    bins : tuple of Bin
+        What it is made of; bins without samples are left out.
+    """
 
     error: float
     bins: tuple[Bin, ...]

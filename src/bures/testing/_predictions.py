@@ -59,6 +59,11 @@ class PredictedLabels:
 class LabelPair(NamedTuple):
     """Predicted labels of source and target.
 
+    Attributes
+    ----------
+    source, target : PredictedLabels
+        Of n source samples and of m target samples.
+
     Examples
     --------
     >>> import bures

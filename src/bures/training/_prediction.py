@@ -36,7 +36,14 @@ NUMBERS = 2**24  # of a batch at most: 111 photographs of 224 pixels, whose firs
 
 
 class Predictions(NamedTuple):
-    """Features (n, d) and class probabilities (n, K) of n samples, in float32 in the memory of the host."""
+    """What a network makes of n samples, in float32 in the memory of the host.
+
+    Attributes
+    ----------
+    features : Tensor (n, d)
+    probabilities : Tensor (n, K)
+        Of the classes.
+    """
 
     features: Tensor
     probabilities: Tensor

@@ -256,6 +256,10 @@ def _encodable(name: str) -> str:
 def checksum(domain: Domain) -> str:
     """A hash of a domain's samples and of the labels it shows; for image files of their names and sizes.
 
+    Parameters
+    ----------
+    domain : Domain
+
     Examples
     --------
     >>> from bures.data import optdigits
