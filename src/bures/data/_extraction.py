@@ -29,7 +29,7 @@ from bures.devices import find_device
 if TYPE_CHECKING:  # `import bures.data` does without torchvision
     from bures.networks import Backbone, Preprocessing
 
-__all__ = ["check_output", "extract_features", "image_sizes"]
+__all__ = ["CROPPED", "WARPED", "check_output", "extract_features", "image_sizes"]
 
 WARPED, CROPPED = 256, 224  # what the literature does to photographs: warp, then crop the middle
 SMALL = 64  # backbones for images of up to this many pixels take them whole

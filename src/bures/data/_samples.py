@@ -14,7 +14,7 @@ from bures.arrays import Array, as_tensor, describe
 from bures.data._decoding import BadImageError, Progress, decode_image, map_files
 from bures.wording import listed
 
-__all__ = ["ImageFiles", "Samples", "TensorSamples", "as_index", "fits_in_memory", "resize_images"]
+__all__ = ["ImageFiles", "Samples", "TensorSamples", "as_index", "check_size", "fits_in_memory", "resize_images"]
 
 IN_MEMORY = 4 * 2**30  # bytes up to which the images of a domain are decoded once and kept
 CONVERTED = 2**22  # numbers in float32 at a time

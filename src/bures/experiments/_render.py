@@ -13,7 +13,7 @@ from bures.arrays import check_choice
 from bures.experiments._bench_table import BenchTable, Entry, TableRow
 from bures.training._run_folder import table_csv
 
-__all__ = ["FORMATS", "render_table", "rich_tables"]
+__all__ = ["FOOTNOTE", "FORMATS", "pipes", "render_table", "rich_tables"]
 
 FORMATS = ("terminal", "markdown", "latex", "html", "csv")
 SUMMARY = (("last", "mean"), ("label_free", "label-free"), ("oracle", "oracle †"))

@@ -25,7 +25,7 @@ from bures.training._plan import derive_seed
 from bures.training._run_folder import table_csv
 from bures.training._setting import fingerprint_of
 
-__all__ = ["TrialResult", "Tuning", "tune"]
+__all__ = ["TrialResult", "Tuning", "import_optuna", "tune"]
 
 AT = ("last", "best")
 HOPELESS = 5  # failures without a success after which a search ends
@@ -162,7 +162,7 @@ def tune(
     >>> len(result.trials), result.best.score == max(trial.score for trial in result.trials)
     (2, True)
     """
-    optuna = _import_optuna()
+    optuna = import_optuna()
     check_choice("at", at, AT)
     n_trials = check_count("n_trials", n_trials)
     space = space if isinstance(space, SearchSpace) else SearchSpace(space, recipe)
@@ -348,7 +348,7 @@ def _is_alive(process: int | None) -> bool:
     return True
 
 
-def _import_optuna() -> Any:
+def import_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:

@@ -16,7 +16,7 @@ from bures.tensor_files import check_schema
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["SCHEMA", "MomentSums"]
+__all__ = ["LOADED", "SCHEMA", "MomentSums"]
 
 SCHEMA = 1
 PRECISIONS = {"float64": torch.float64, "mixed": torch.float32}

@@ -18,7 +18,7 @@ from bures.provenance import shell_command
 from bures.training import RunFolder
 from bures.training._kept import KeptSamples, read_kept
 
-__all__ = ["RunRecord", "baseline_of", "read_run", "read_runs", "sibling_baseline"]
+__all__ = ["RunRecord", "baseline_of", "last_value", "read_run", "read_runs", "sibling_baseline"]
 
 KINDS = {
     **dict.fromkeys(("recipe", "network", "hardware", "versions", "data", "data.*", "final", "final.best"), FIELDS),

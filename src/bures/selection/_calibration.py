@@ -12,6 +12,8 @@ from bures.arrays import Array, as_sample_weight, check_count, check_positive
 from bures.selection._evidence import read_labels, read_probabilities
 
 __all__ = [
+    "COLDEST",
+    "HOTTEST",
     "Bin",
     "Reliability",
     "expected_calibration_error",

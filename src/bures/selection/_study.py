@@ -11,7 +11,7 @@ import pandas as pd
 
 from bures.selection._study_rows import end_rows, epoch_rows, judged_runs
 
-__all__ = ["study"]
+__all__ = ["epoch_regret", "run_regret", "study"]
 
 
 def study(

@@ -20,7 +20,7 @@ from bures.testing._representation import Bandwidths, is_exact, make_engine, res
 from bures.testing._result import ClassTest, ShiftTest
 from bures.wording import listed
 
-__all__ = ["RESOLUTION", "check_test_options", "run_test"]
+__all__ = ["CLASSES_TESTED", "RESOLUTION", "Question", "check_test_options", "run_test"]
 
 CLASS_DIRECTIONS = 64
 """A class with more samples than this in both domains is compared along so many leading directions of its samples."""

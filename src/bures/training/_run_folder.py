@@ -19,7 +19,7 @@ from bures.files import read_json, write_json, write_text
 from bures.locks import FileLock
 from bures.training._errors import RunInUseError
 
-__all__ = ["RunFolder", "checksum", "csv_cell", "predictions_csv", "write_predictions"]
+__all__ = ["RunFolder", "checksum", "csv_cell", "predictions_csv", "table_csv", "write_predictions"]
 
 SCHEMA = 1
 
