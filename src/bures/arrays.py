@@ -29,6 +29,7 @@ __all__ = [
     "Names",
     "Scalar",
     "as_feature_pair",
+    "as_features",
     "as_result",
     "as_sample_weight",
     "as_tensor",
@@ -115,21 +116,25 @@ def as_feature_pair(xs: Array, xt: Array, *, names: tuple[str, str] = ("xs", "xt
 
 
 def _as_matrix(name: str, value: Array) -> Tensor:
-    x = value if isinstance(value, Tensor) else numpy_to_tensor(name, value)
-    if x.is_complex():
-        raise TypeError(f"{name} has dtype {x.dtype}; accepted are real floating-point and integer dtypes")
+    x = as_features(name, value)
     if x.ndim == 1:
         x = x.unsqueeze(1)
     if x.ndim != 2:
         raise ValueError(f"{name} has shape {tuple(x.shape)}; accepted is (n_samples, n_features)")
-    if x.shape[0] == 0 or x.shape[1] == 0:
-        raise ValueError(f"{name} is empty (shape {tuple(x.shape)}); at least one sample and one feature are needed")
-    if not x.is_floating_point():
-        x = x.to(torch.get_default_dtype())
-    elif x.dtype.itemsize < 4:
-        x = x.float()
     check_finite(name, x)
     return x
+
+
+def as_features(name: str, value: Array) -> Tensor:
+    """Read features of any shape, none of it empty, in the floating-point precision they have, at least float32."""
+    x = value if isinstance(value, Tensor) else numpy_to_tensor(name, value)
+    if x.is_complex():
+        raise TypeError(f"{name} has dtype {x.dtype}; accepted are real floating-point and integer dtypes")
+    if 0 in x.shape:
+        raise ValueError(f"{name} is empty (shape {tuple(x.shape)}); at least one sample and one feature are needed")
+    if not x.is_floating_point():
+        return x.to(torch.get_default_dtype())
+    return x.float() if x.dtype.itemsize < 4 else x
 
 
 def numpy_to_tensor(name: str, value: Array) -> Tensor:
