@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bures.arrays import check_choice
 from bures.experiments._bench_table import BenchTable, Entry, TableRow
-from bures.training._run_folder import table_csv
+from bures.training._csv import table_csv
 
 __all__ = ["FOOTNOTE", "FORMATS", "pipes", "render_table", "rich_tables"]
 

@@ -21,8 +21,8 @@ from bures.experiments._search_space import SearchSpace
 from bures.files import write_json, write_text
 from bures.training import Recipe, RunFolder, StoppedBySignal, StopTraining, adapt, checksum
 from bures.training._checkpoint import compare
+from bures.training._csv import table_csv
 from bures.training._plan import derive_seed
-from bures.training._run_folder import table_csv
 from bures.training._setting import fingerprint_of
 
 __all__ = ["TrialResult", "Tuning", "import_optuna", "tune"]
