@@ -308,8 +308,7 @@ def test_a_copy_in_float32_is_not_saved(tmp_path):
 NYSTROEM, FOURIER = bures.NystroemMap.fit, bures.RandomFourierMap.fit
 BAD = {
     "more landmarks than samples": (NYSTROEM, {"n_landmarks": 56}, r"n_landmarks=56 is more than the 55 samples"),
-    "no landmarks": (NYSTROEM, {"n_landmarks": 0}, r"n_landmarks=0 .*positive integer"),
-    "a fraction of landmarks": (NYSTROEM, {"n_landmarks": 2.5}, r"n_landmarks=2.5 .*positive integer"),
+    "no landmarks": (NYSTROEM, {"n_landmarks": 0}, r"n_landmarks=0 is out of range; .* at least 1"),
     "unknown landmarks": (NYSTROEM, {"n_landmarks": 5, "landmarks": "best"}, r"landmarks='best' is unknown.*uniform"),
     "linear kernel": (NYSTROEM, {"n_landmarks": 5, "kernel": "linear"}, r"kernel='linear' is unknown.*LinearMap"),
     "three bandwidths": (NYSTROEM, {"n_landmarks": 5, "bandwidth": "per-block"}, r"bandwidth='per-block' is unknown"),
@@ -327,6 +326,19 @@ def test_bad_arguments_of_fit_are_named(case):
     fit, options, message = BAD[case]
     with pytest.raises(ValueError, match=message):
         fit(**{"xs": XS, "xt": XT, **options})
+
+
+@pytest.mark.parametrize(("fit", "name"), [(NYSTROEM, "n_landmarks"), (FOURIER, "n_features")])
+@pytest.mark.parametrize("count", [2.5, "4", None, True, np.True_, torch.tensor(True), torch.tensor([4, 4])])
+def test_numbers_that_are_no_counts_are_named(fit, name, count):
+    with pytest.raises(TypeError, match=rf"^{name}=.* is not an integer; accepted is an integer of at least 1$"):
+        fit(XS, XT, **{name: count})
+
+
+@pytest.mark.parametrize("count", [4, np.int64(4), np.array(4), torch.tensor(4)])
+def test_counts_are_whole_numbers_of_any_kind(count):
+    assert FOURIER(XS, XT, n_features=count).n_features == 4
+    assert NYSTROEM(XS, XT, n_landmarks=count).fingerprint == NYSTROEM(XS, XT, n_landmarks=4).fingerprint
 
 
 def test_bad_samples_are_named():

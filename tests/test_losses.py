@@ -354,3 +354,13 @@ def test_what_is_no_tensor_is_refused_by_name(loss, place):
         kind = type(wrong).__name__
         with pytest.raises(TypeError, match=rf"^{name} is a {kind}.*torch\.as_tensor"):
             loss(*tensors[:place], wrong, *tensors[place + 1 :])
+
+
+@pytest.mark.parametrize("loss", [*EVERY, bures.ClassMeansLoss], ids=name_of)
+def test_a_loss_that_was_pickled_by_its_public_name_is_found(loss):
+    assert pickle.loads(f"cbures.losses\n{loss.__name__}\n.".encode()) is loss
+
+
+def test_a_loss_without_options_takes_none():
+    with pytest.raises(TypeError, match="bandwidth"):
+        bures.BuresLoss(bandwidth=2.0)

@@ -716,7 +716,7 @@ def test_bad_files_are_named(streams):
     ):
         with pytest.raises(error, match=message):
             m.update_from(*arguments)
-    with pytest.raises(ValueError, match="chunk=0 is not accepted"):
+    with pytest.raises(ValueError, match="chunk=0 is out of range"):
         m.update_from(folder / "x.npy", y, chunk=0)
     pytest.importorskip("pyarrow")
     with pytest.raises(ValueError, match=r"cannot be read as \.parquet"):

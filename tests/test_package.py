@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import json
@@ -88,6 +89,29 @@ MODULES = re.findall(r"^\.\. (?:automodule|currentmodule):: bures\.(\w+)$", (ROO
 def test_documented_modules_need_no_import_of_their_own(name):
     assert python(f"import bures; print(bures.{name}.__name__)").strip() == f"bures.{name}"
     assert name in dir(bures)
+
+
+def test_what_a_module_gives_to_others_is_in_its_list_of_names():
+    trees = {}
+    for file in (ROOT / "src/bures").rglob("*.py"):
+        parts = file.relative_to(ROOT / "src").with_suffix("").parts
+        trees[".".join(part for part in parts if part != "__init__")] = ast.parse(file.read_text(encoding="utf-8"))
+    lists = {}
+    for name, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and "__all__" in map(ast.unparse, node.targets) and name != "bures":
+                lists[name] = ast.unparse(node.value)
+    taken = {
+        (node.module, item.name)
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in lists
+        for item in node.names
+    }
+    assert len(taken) > 500
+    unlisted = [f"{module}.{name}" for module, name in taken if f"{module}.{name}" not in trees
+                and lists[module].startswith("[") and repr(name) not in lists[module]]  # fmt: skip
+    assert unlisted == []
 
 
 def test_every_public_name_is_known_to_type_checkers():

@@ -8,11 +8,12 @@ autograd graph.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -23,15 +24,18 @@ from bures.columns import column_names, column_order
 
 __all__ = [
     "FUNCTION_NAMES",
+    "LOSS_NAMES",
     "Array",
     "Names",
     "Scalar",
     "as_feature_pair",
+    "as_features",
     "as_result",
     "as_sample_weight",
     "as_tensor",
     "at_least_float32",
     "check_choice",
+    "check_count",
     "check_finite",
     "check_not_negative",
     "check_positive",
@@ -45,7 +49,6 @@ __all__ = [
     "is_tensor_call",
     "is_transformed",
     "is_vmapped",
-    "is_whole",
     "numpy_to_tensor",
     "read_samples",
     "refuse_masked",
@@ -113,21 +116,25 @@ def as_feature_pair(xs: Array, xt: Array, *, names: tuple[str, str] = ("xs", "xt
 
 
 def _as_matrix(name: str, value: Array) -> Tensor:
-    x = value if isinstance(value, Tensor) else numpy_to_tensor(name, value)
-    if x.is_complex():
-        raise TypeError(f"{name} has dtype {x.dtype}; accepted are real floating-point and integer dtypes")
+    x = as_features(name, value)
     if x.ndim == 1:
         x = x.unsqueeze(1)
     if x.ndim != 2:
         raise ValueError(f"{name} has shape {tuple(x.shape)}; accepted is (n_samples, n_features)")
-    if x.shape[0] == 0 or x.shape[1] == 0:
-        raise ValueError(f"{name} is empty (shape {tuple(x.shape)}); at least one sample and one feature are needed")
-    if not x.is_floating_point():
-        x = x.to(torch.get_default_dtype())
-    elif x.dtype.itemsize < 4:
-        x = x.float()
     check_finite(name, x)
     return x
+
+
+def as_features(name: str, value: Array) -> Tensor:
+    """Read features of any shape, none of it empty, in the floating-point precision they have, at least float32."""
+    x = value if isinstance(value, Tensor) else numpy_to_tensor(name, value)
+    if x.is_complex():
+        raise TypeError(f"{name} has dtype {x.dtype}; accepted are real floating-point and integer dtypes")
+    if 0 in x.shape:
+        raise ValueError(f"{name} is empty (shape {tuple(x.shape)}); at least one sample and one feature are needed")
+    if not x.is_floating_point():
+        return x.to(torch.get_default_dtype())
+    return x.float() if x.dtype.itemsize < 4 else x
 
 
 def numpy_to_tensor(name: str, value: Array) -> Tensor:
@@ -274,9 +281,18 @@ def check_not_negative(name: str, value: object) -> float:
     return number
 
 
-def is_whole(value: object, least: int) -> TypeGuard[int]:
-    """Whether a value is an integer, Python's or NumPy's and no truth value, of at least ``least``."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
+def check_count(name: str, value: object, *, minimum: int = 1, alternatives: str = "") -> int:
+    """Return ``value`` as an int; raise unless it is an integer of at least ``minimum``, and no truth value."""
+    accepted = f"accepted is an integer of at least {minimum}{alternatives}"
+    if isinstance(value, (bool, np.bool_)) or getattr(value, "dtype", None) == torch.bool:
+        raise TypeError(f"{name}={value!r} is not an integer; {accepted}")
+    try:
+        count = operator.index(value)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise TypeError(f"{name}={value!r} is not an integer; {accepted}") from error
+    if count < minimum:
+        raise ValueError(f"{name}={count} is out of range; {accepted}")
+    return count
 
 
 def check_seed(seed: object) -> int:
@@ -317,6 +333,7 @@ class Names(NamedTuple):
 
 
 FUNCTION_NAMES = Names()
+LOSS_NAMES = Names("z_s", "y_s", "z_t", "p_t")
 
 
 def read_samples(

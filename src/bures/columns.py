@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+from bures.wording import listed
 
 __all__ = ["column_names", "column_order"]
 
@@ -50,7 +52,9 @@ def column_order(
     unexpected = [name for name in second if name not in known]
     wrong = {"lacks the": missing, "has the unexpected": unexpected}
     if missing or unexpected:
-        said = " and ".join(f"{verb} {_listed(columns)}" for verb, columns in wrong.items() if columns)
+        said = " and ".join(
+            f"{verb} {listed(map(repr, columns), NAMED, noun='column')}" for verb, columns in wrong.items() if columns
+        )
         raise ValueError(
             f"{names[1]} {said}; its columns are matched with those of {names[0]} by name: rename, add "
             "or remove columns until both have the same (their order does not matter)"
@@ -61,10 +65,3 @@ def column_order(
             "a name of its own"
         )
     return [place[name] for name in first]
-
-
-def _listed(columns: Iterable[str]) -> str:
-    """A few columns by name: column 'a', or columns 'a', 'b', ..."""
-    columns = list(columns)
-    listed = ", ".join(repr(name) for name in columns[:NAMED]) + (", ..." if len(columns) > NAMED else "")
-    return f"column{'s' if len(columns) > 1 else ''} {listed}"

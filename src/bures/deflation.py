@@ -15,6 +15,7 @@ from torch import Tensor
 
 __all__ = [
     "GRAM_RESOLUTION",
+    "TINY",
     "converging",
     "deflate",
     "eigh_of_gram",

@@ -27,6 +27,7 @@ from bures.labels import Labels
 from bures.triangular import invert_lower_
 
 __all__ = [
+    "AUTO_EPS_SHARE",
     "DOUBLE",
     "LABEL_BANDWIDTH_RULES",
     "Factor",

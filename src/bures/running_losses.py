@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from bures.arrays import (
-    Names,
+    LOSS_NAMES,
     at_least_float32,
+    check_count,
     check_finite,
     check_not_negative,
     check_positive,
@@ -17,15 +18,12 @@ from bures.arrays import (
     check_tensors,
     full_precision,
 )
-from bures.feature_maps._base import check_count
 from bures.labels import read_labels
 from bures.moments._distances import class_mean_terms, conditional_covariance
 from bures.moments._scatter import Scatter
 from bures.spectral import covariance_fidelity
 
 __all__ = ["RunningCKWLoss"]
-
-NAMES = Names("z_s", "y_s", "z_t", "p_t")
 
 
 def _sums_of(x: Tensor, y: Tensor) -> Scatter:
@@ -108,16 +106,14 @@ class RunningCKWLoss(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        for name, count in {"n_features": n_features, "n_classes": n_classes, "n_waves": n_waves}.items():
-            if check_count(name, count) % 2 and name == "n_waves":
-                raise ValueError(
-                    f"n_waves={count!r} is out of range; accepted are even numbers, a cosine for each sine"
-                )
+        n_features, self.n_classes = check_count("n_features", n_features), check_count("n_classes", n_classes)
+        n_waves = check_count("n_waves", n_waves)
+        if n_waves % 2:
+            raise ValueError(f"n_waves={n_waves} is out of range; accepted are even numbers, a cosine for each sine")
         for name, weight in {"means": means, "covariances": covariances}.items():
             check_not_negative(name, weight)
         if check_not_negative("decay", decay) >= 1:
             raise ValueError(f"decay={decay!r} is out of range; accepted are numbers from 0 to below 1")
-        self.n_classes = int(n_classes)
         self.decay, self.means, self.covariances = decay, means, covariances
         self.eps = check_positive("eps", eps)
         generator = torch.Generator().manual_seed(check_seed(seed))
@@ -127,12 +123,12 @@ class RunningCKWLoss(nn.Module):
         given = 0.0 if bandwidth is None else check_positive("bandwidth", bandwidth)
         self.register_buffer("bandwidth", torch.tensor(given, dtype=torch.float64))
         for side in "st":
-            for name, zeros in Scatter.zeros(n_waves, n_classes, waves.device).tensors().items():
+            for name, zeros in Scatter.zeros(n_waves, self.n_classes, waves.device).tensors().items():
                 self.register_buffer(f"{name}_{side}", zeros)
 
     def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
         """Squared distance of the two domains' running moments, this batch included."""
-        check_tensors(NAMES, (z_s, y_s, z_t, p_t))
+        check_tensors(LOSS_NAMES, (z_s, y_s, z_t, p_t))
         n_features, n_classes = len(self.waves), self.n_classes
         for name, rows, width in (("z_s", z_s, n_features), ("z_t", z_t, n_features), ("p_t", p_t, n_classes)):
             if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
@@ -141,7 +137,7 @@ class RunningCKWLoss(nn.Module):
             check_finite(name, tensor)  # a batch that is refused leaves the moments as they were
         with full_precision(z_s):
             kinds = ("hard" if y_s.ndim == 1 else "soft", "soft")
-            labels = read_labels(y_s, p_t, kinds, len(z_s), len(z_t), like=z_s, names=NAMES)
+            labels = read_labels(y_s, p_t, kinds, len(z_s), len(z_t), like=z_s, names=LOSS_NAMES)
             dtype = torch.promote_types(z_s.dtype, torch.float32)
             bandwidth = self.bandwidth
             if bandwidth == 0:

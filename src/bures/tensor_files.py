@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bures.files import atomic_file, read_json, to_json
 
-__all__ = ["read_tensors", "write_tensors"]
+__all__ = ["check_schema", "read_tensors", "write_tensors"]
 
 
 def write_tensors(

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import bures.cli
 from bures.cli._app import app
+from bures.figures import _save as figure_files
 from bures.networks import backbone
 from bures.training import load_model, load_recipe
 
@@ -68,6 +69,20 @@ def test_methods_side_by_side_give_a_table_a_figure_and_a_folder_each(files, tmp
         assert manifest["recipe"]["method"] == method
     assert (tmp_path / "out/features.png").stat().st_size > 10_000
     assert (tmp_path / "out/features.svg").is_file()
+
+
+def test_a_drawing_that_finds_no_room_costs_neither_the_table_nor_the_report(files, tmp_path, monkeypatch):
+    def full(path):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(figure_files, "atomic_file", full)
+    words = ["--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 1, "-o", tmp_path / "out"]
+    with pytest.warns(UserWarning, match="the features could not be drawn: .*No space left on device"):
+        result = run(*words, "--method", "source", *SMALL)
+    assert result.exit_code == 0, result.output
+    assert "target accuracy" in result.output
+    assert {path.name for path in (tmp_path / "out").glob("features*")} == set()
+    assert (tmp_path / "out/report.html").is_file()
 
 
 def test_an_unlabelled_target_has_predictions_and_no_accuracy(files, tmp_path):

@@ -211,6 +211,8 @@ def test_a_result_that_does_not_name_its_recipe_is_shown(grid, tmp_path):
         (["digits", "--backend", "mpi"], "backend='mpi'"),
         (["digits", "--scheduler", "x:1"], "--scheduler is given, but --backend is not dask"),
         (["digits", "-o", "none/table"], "none is not a folder"),
+        (["digits", "--ranks", "none/ranks.svg"], "none is not a folder"),
+        (["digits", "--ranks", "ranks.txt"], "'ranks.txt' ends in no format of figures; accepted are .* pdf, .* svg"),
         (["digits", "--set", "colour=red"], "no field 'colour'"),
         (["digits", "office10", "digit"], "grid='digit' is unknown"),
         (["digits", "office10", "digits"], "the grid digits is named twice"),

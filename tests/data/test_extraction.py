@@ -331,7 +331,6 @@ def test_a_folder_without_permission_is_named(tmp_path, digits, lenet, monkeypat
     ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size=0 is out of range; accepted is an integer of at least 1"),
-        ({"batch_size": 2.5}, "batch_size=2.5 is out of range"),
         ({"image_size": 0}, "size=0 is out of range"),
         ({"image_size": 9}, r"x has shape \(30, 1, 9, 9\); accepted is \(n, 1, 8, 8\)"),
         ({"device": "abacus"}, "device='abacus' cannot be used: .*accepted are 'auto', 'cpu'"),
@@ -340,6 +339,8 @@ def test_a_folder_without_permission_is_named(tmp_path, digits, lenet, monkeypat
 def test_wrong_options_are_named(tmp_path, digits, lenet, options, message):
     with pytest.raises(ValueError, match=message):
         extract_features(digits, lenet, tmp_path / "f.npz", **options)
+    with pytest.raises(TypeError, match=r"batch_size=2\.5 is not an integer; accepted is an integer of at least 1"):
+        extract_features(digits, lenet, tmp_path / "f.npz", batch_size=2.5)
 
 
 def test_images_too_small_for_a_backbone_are_named(tmp_path, digits):

@@ -276,7 +276,7 @@ def test_truncated_files_are_named(tmp_path, share):
         ({"x": STRINGS[:, None]}, "the features have dtype"),
         (
             {"x": np.where(np.arange(6)[:, None] == 2, np.nan, X)},
-            r"the features contain NaN or infinity in 1 of 6 rows \(rows 2,",
+            r"the features contain NaN or infinity in 1 of 6 rows \(row 2,",
         ),
         ({"x": X[:0]}, "is empty"),
         ({"x": X, "y": Y, "classes": ["a", "b"]}, "labels contains class 2 but class_names has 2 entries"),

@@ -183,7 +183,7 @@ def test_pseudo_labels_need_probabilities(data):
         (CORAL(reg=0), "reg=0.0 is out of range"),
         (GFK("all"), "n_components='all' is unknown"),
         (GFK(0), "n_components=0 is out of range"),
-        (SubspaceAlignment(1.5), "n_components=1.5 is out of range"),
+        (SubspaceAlignment(0), "n_components=0 is out of range"),
         (TCA(mu=-1), "mu=-1.0 is out of range"),
         (TCA(kernel="cosine"), "kernel='cosine' is unknown"),
         (TCA(bandwidth="per-block"), "bandwidth='per-block' is unknown"),
@@ -200,6 +200,20 @@ def test_pseudo_labels_need_probabilities(data):
 )
 def test_options_are_checked_in_fit_and_named(data, adapter, message):
     with pytest.raises(ValueError, match=message):
+        adapter.fit_source_target(data.xs, data.ys, data.xt)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "message"),
+    [
+        (SubspaceAlignment(1.5), "n_components=1.5 is not an integer; accepted is an integer of at least 1"),
+        (OTIT(max_iter=1e2), "max_iter=100.0 is not an integer"),
+        (ConditionalBuresAdapter(n_rounds="3"), "n_rounds='3' is not an integer"),
+    ],
+    ids=repr,
+)
+def test_counts_that_are_no_integers_are_named(data, adapter, message):
+    with pytest.raises(TypeError, match=message):
         adapter.fit_source_target(data.xs, data.ys, data.xt)
 
 

@@ -2,13 +2,14 @@
 
 import csv
 import io
+import re
 import statistics
 from html.parser import HTMLParser
 
 import pytest
 from rich.console import Console
 
-from bures.experiments import Grid, accuracy_table, bench_table, load_grid, outcomes, render_table
+from bures.experiments import Grid, accuracy_table, bench_table, load_grid, outcomes, render_table, to_markdown
 from bures.experiments._grid import Stage
 from bures.experiments._render import FORMATS, latex_text, rich_tables
 
@@ -88,6 +89,11 @@ def test_both_kinds_of_tables_name_runs_alike():
     ours = {line.label for line in bench_table(load_grid("digits"), runs, paper=False).rows if not line.is_waiting}
     assert ours == set(accuracy_table(runs).index.get_level_values("method"))
     assert {"ckb", "ckb (augment=none, options.eps=0.1)"} <= ours
+
+
+def test_a_table_of_results_without_a_grid_is_kept_in_its_columns():
+    (line,) = to_markdown(accuracy_table([result("ckb", "a:b", 0, 0.5, changes={"weights": HOSTILE})])).splitlines()[2:]
+    assert len(re.split(r"(?<!\\)\|", line)) == 5
 
 
 def test_lines_of_the_first_schema_are_read():

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from small_runs import vectors
 
 from bures.data import write_features
 from bures.estimators import AdaptedClassifier
-from bures.experiments import ShallowCell, run_sweep, shallow_names
+from bures.experiments import Cell, ShallowCell, run_sweep, shallow_names
 from bures.experiments._shallow import SHALLOW
 
 
@@ -47,6 +48,18 @@ def test_the_manifest_has_what_that_of_a_network_has(files, tmp_path):
     assert result["command"] == "bures bench mine --methods coral --tasks here:there --seeds 0 --results results-local"
     assert result["data"]["target"]["samples"] == len(there)
     assert {"adapter.reg": 1.0, "adapter.align_means": True}.items() <= result["recipe"]["options"].items()
+
+
+def test_a_cell_takes_one_core_and_leaves_the_process_as_it_was(files):
+    quick = {"epochs": 1, "epoch": 2, "batch_size": 16, "hidden": 16, "features": 8, "image_size": 8}
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for cell in (ShallowCell(*files[0], "coral", 0), Cell("optdigits", "optdigits", "digits", "source", 0, quick)):
+            assert cell.run()["hardware"]["threads"] == 1
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_labels_of_the_target_are_not_used(files, tmp_path):

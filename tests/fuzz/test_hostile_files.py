@@ -25,7 +25,7 @@ from bures.report import write_report
 from bures.shift import shift_report
 from bures.training import CheckpointError, Recipe, RunFolder, load_model, load_recipe
 from bures.training._checkpoint import load_checkpoint
-from bures.training._run_folder import csv_cell, predictions_csv, table_csv
+from bures.training._csv import csv_cell, predictions_csv, table_csv
 from tests.fuzz.file_formats import run_folder
 
 SOURCE = Path(bures.__file__).parent

@@ -644,9 +644,9 @@ def missing_from_the_target(missing: int) -> tuple[str, str]:
 
 def test_up_to_five_missing_classes_are_listed_and_the_call_is_named():
     message, line = missing_from_the_target(5)
-    assert message.startswith("missing: class 1, 2, 3, 4, 5 from the target;")
+    assert message.startswith("missing: classes 1, 2, 3, 4, 5 from the target;")
     assert line == "bures.ckw(x_s, y_s, x_t, np.zeros(4, dtype=int))"
-    assert missing_from_the_target(6)[0].startswith("missing: class 1, 2, 3, 4, 5, ... from the target;")
+    assert missing_from_the_target(6)[0].startswith("missing: classes 1, 2, 3, 4, 5, ... and 1 more from the target;")
 
 
 def test_a_class_that_neither_domain_has_is_not_missing():

@@ -390,7 +390,7 @@ def test_without_resampling_these_figures_are_nan_and_not_shown(draw_problem):
 @pytest.mark.parametrize("value", [-1, 2.5, True, "many"])
 def test_counts_are_whole_numbers(draw_problem, name, value):
     assert getattr(bures.explain(*draw_problem().data, **{name: np.int64(3)}), name) == 3
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises(ValueError if value == -1 else TypeError, match=name):
         bures.explain(*draw_problem().data, **{name: value})
 
 

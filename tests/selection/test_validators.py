@@ -114,6 +114,15 @@ def test_two_distances_of_the_same_evidence_share_their_decomposition(monkeypatc
     assert len(calls) == 4
 
 
+def test_work_is_shared_between_the_same_arrays_not_between_those_in_the_same_place():
+    generator = torch.Generator().manual_seed(0)
+    xs, xt = (torch.randn(n, 5, generator=generator) for n in (40, 30))
+    ys, p = torch.arange(40) % 3, torch.randn(30, 3, generator=generator).softmax(dim=1)
+    apart = [negative_ckb(factor * xs, ys, xt, p) for factor in range(1, 9)]
+    with shared_distances():  # each product is gone when the next is made, which may then have its place
+        assert [negative_ckb(factor * xs, ys, xt, p) for factor in range(1, 9)] == apart
+
+
 @pytest.mark.parametrize(("score", "distance"), [(negative_ckb, bures.ckb), (negative_ckw, bures.ckw)])
 def test_conditional_scores_are_the_distances_with_a_minus_sign(score, distance):
     xs, ys, xt, _ = domains()

@@ -201,8 +201,8 @@ def test_predictions_need_their_counterpart_in_the_source():
     [
         ({"labels": "soft"}, "labels='soft' is unknown"),
         ({"n_permutations": 5}, "n_permutations=5 can never reject"),
-        ({"max_samples": 0}, "max_samples=0 is not accepted"),
-        ({"n_bootstrap": -1}, "n_bootstrap=-1 is not accepted"),
+        ({"max_samples": 0}, "max_samples=0 is out of range"),
+        ({"n_bootstrap": -1}, "n_bootstrap=-1 is out of range; .* 0 leaves it out"),
         ({"labels": "true"}, "labels='true' but yt is None"),
         ({"predicted_s": np.zeros(150, int)}, "predicted_s is given but yt is None"),
     ],

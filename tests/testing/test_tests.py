@@ -243,13 +243,13 @@ def test_predictions_keep_strings_and_tensors():
         ({"statistic": "mmd"}, "statistic='mmd' is unknown; accepted are 'ckw', 'ckb', 'means'"),
         ({"n_permutations": 18}, r"n_permutations=18 can never reject at level=0.05.*1/19 = 0.053; pass at least 19"),
         ({"n_permutations": 50, "level": 0.01}, "pass at least 99"),
-        ({"n_permutations": 0}, "n_permutations=0 is not accepted"),
+        ({"n_permutations": 0}, "n_permutations=0 is out of range; accepted is an integer of at least 1"),
         ({"level": 1.5}, "level=1.5 is out of range"),
         ({"seed": -1}, "seed=-1 is not accepted"),
         ({"labels": "guessed"}, "labels='guessed' is unknown"),
         ({"bandwidth": "per-block"}, "bandwidth='per-block' is unknown"),
         ({"bandwidth": []}, "bandwidth is an empty list"),
-        ({"n_features": 0}, "n_features=0 is not accepted"),
+        ({"n_features": 0}, "n_features=0 is out of range"),
         ({"n_features": "many"}, "n_features='many' is unknown"),
         ({"eps": -1}, "eps=-1.0 is out of range"),
         ({"kernel": lambda x, y: x @ y.T, "n_features": 10}, "pass n_features=None"),
@@ -322,6 +322,17 @@ def test_a_class_of_one_domain_is_left_out_with_a_warning():
     assert result.n_source == kept.sum()
     with pytest.raises(ValueError, match="no class occurs in both domains"):
         bures.conditional_test(xs, ys, xt, yt + 5)
+
+
+def test_of_many_classes_left_out_the_first_are_named_and_the_rest_counted():
+    rng = np.random.default_rng(0)
+    ys, yt = np.repeat(np.arange(14), 3), np.zeros(9, dtype=int)
+    message = "classes 1, 2, 3, 4, 5, ... and 8 more occur in one domain only; their samples"
+    with pytest.warns(bures.MissingClassWarning, match=message):
+        result = bures.conditional_test(rng.normal(size=(42, 2)), ys, rng.normal(size=(9, 2)), yt, n_permutations=19)
+    assert "left out          1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, ... and 1 more   (in one domain only)" in str(
+        result
+    )
 
 
 def test_thousands_of_classes_are_answered():

@@ -56,7 +56,7 @@ def show_table(table: BenchTable, format: str, output: Path | None, commands: bo
 
 def _text(table: BenchTable, format: str, commands: bool, place: Place | None) -> str:
     from bures.experiments import render_table
-    from bures.training._run_folder import table_csv
+    from bures.training._csv import table_csv
 
     text = render_table(table, format, commands=commands).rstrip("\n") + "\n"
     if place is None:

@@ -18,6 +18,7 @@ from bures.files import read_json, read_yaml, write_json
 from bures.provenance import shell_command
 from bures.training import Recipe, RunFolder, StoppedBySignal
 from bures.training._recipe_files import is_recipe_file, recipe_content
+from bures.training._run_folder import COMPARISON
 
 __all__ = [
     "Job",
@@ -31,8 +32,6 @@ __all__ = [
     "read_overrides",
     "tell_of_stop",
 ]
-
-COMPARISON = "adapt.json"  # what was asked for, in a folder of several runs
 
 
 class Job:

@@ -64,16 +64,20 @@ def _seen(source: Domain, tested: Domain) -> str:
     return f"Warning: {which} are also in the source, with their labels: the accuracy is no test on new samples."
 
 
-def draw_features(comparison: Comparison, source: Domain, target: Domain, folder: Path) -> Path:
-    """The features of the first and the last method, or of the only one."""
+def draw_features(comparison: Comparison, source: Domain, target: Domain, folder: Path) -> Path | None:
+    """The features of the first and the last method, or of the only one; None where they cannot be written."""
     from bures.experiments import feature_figure
+    from bures.figures._save import write_figure
 
     names = list(dict.fromkeys([next(iter(comparison.runs)), list(comparison.runs)[-1]]))
     models = {_title(name, comparison.runs[name]): comparison.runs[name].model() for name in names}
     figure = feature_figure(models, source, target)
-    for suffix in ("svg", "png"):
-        figure.savefig(folder / f"features.{suffix}", dpi=150)
-    return folder / "features.png"
+    try:
+        _, drawing = (write_figure(figure, folder / f"features.{kind}", dpi=150) for kind in ("svg", "png"))
+    except OSError as error:  # the training is over, and what it came to is told all the same
+        warnings.warn(f"the features could not be drawn: {error}", UserWarning, stacklevel=2)
+        return None
+    return drawing
 
 
 def _title(name: str, run: Run) -> str:

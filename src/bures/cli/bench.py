@@ -120,7 +120,11 @@ def bench(
     check_choice("format", format, FORMATS)
     check_choice("backend", backend, ("loky", "dask"))
     check_choice("over", over, OVER)
-    output, ranks = (None if file is None else check_output(file) for file in (output, ranks))
+    output = None if output is None else check_output(output)
+    if ranks is not None:  # before the runs: they take hours
+        from bures.figures._save import check_figure_file
+
+        ranks = check_figure_file(ranks)
     several = len(grids) > 1
     if several:
         _check_for_several(grids, output, ranks, format)
@@ -151,8 +155,10 @@ def bench(
         _test(plans, known, paired, over, several, beside=format != "terminal" and output is None)
     if ranks is not None:
         (plan,) = plans
+        from bures.figures._save import write_figure
+
         matrix = plan.matrix(known[plan.grid.name], over)
-        rank_figure(rank_methods(matrix), title=plan.grid.title).savefig(ranks, dpi=150)
+        write_figure(rank_figure(rank_methods(matrix), title=plan.grid.title), ranks, dpi=150)
     if failed:
         raise typer.Exit(FAILED)
 

@@ -27,7 +27,7 @@ from bures.cli._serving import (
 from bures.data import TensorSamples, write_features
 from bures.files import check_output
 from bures.selection import scale_probabilities
-from bures.training._run_folder import predictions_csv, write_predictions
+from bures.training._csv import predictions_csv, write_predictions
 from bures.training._saved_model import model_file
 
 __all__ = ["predict"]

@@ -140,9 +140,9 @@ def _search(
     job: dict[str, Any], folder: Path, storage: str | None, accelerator: str, quiet: bool, fits_batch: bool
 ) -> None:
     from bures.experiments import SearchSpace, tune  # Lightning takes seconds to import: not for --help
-    from bures.experiments._tuning import _import_optuna
+    from bures.experiments._tuning import import_optuna
 
-    _import_optuna()  # what is missing is said before data are read
+    import_optuna()  # what is missing is said before data are read
     recipe = Recipe(**job["recipe"]).locate_weights(job["origin"]["data_root"])
     begun = (folder / SEARCH).is_file()
     source, target, evaluation = load_job(Job(job["origin"], recipe, [recipe.method], folder, begun=begun), quiet)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from bures.data._domain import Domain
+from bures.wording import listed
 
 __all__ = ["align_classes", "listed_classes", "with_classes"]
 
@@ -68,6 +69,4 @@ def with_classes(domain: Domain, class_names: Sequence[str]) -> Domain:
 
 def listed_classes(names: Iterable[str]) -> str:
     """A few classes by name: class 'a', or classes 'a', 'b', ..."""
-    names = list(names)
-    listed = ", ".join(repr(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")
-    return f"class{'es' if len(names) > 1 else ''} {listed}"
+    return listed(map(repr, names), noun="class")

@@ -14,6 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from bures.arrays import check_count
+from bures.wording import listed
+
 __all__ = ["BadImageError", "BadImageWarning", "Progress", "check_images", "decode_image", "map_files", "report_bad"]
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -23,7 +26,6 @@ Result = TypeVar("Result")
 
 SCALED = "accepted are 8 bits, integers of 16 bits from 0 to 65535, and floating-point numbers from 0 to 1 or to 255"
 ROUNDING = 1e-4  # by which floating-point values may pass the ends of their range
-NAMED = 5  # how many files a message names before it counts the rest
 
 
 class BadImageError(ValueError):
@@ -99,9 +101,9 @@ def map_files(
     function: Callable[[int], Result], n: int, n_threads: int | None, progress: Progress | None
 ) -> Iterator[Result]:
     """Yield ``function(0), ..., function(n - 1)`` in order, computed by a pool of threads."""
-    threads = n_threads if n_threads is not None else min(os.cpu_count() or 1, 16)
-    if threads < 1:
-        raise ValueError(f"n_threads={n_threads!r} is out of range; accepted is an integer of at least 1, or None")
+    threads = min(os.cpu_count() or 1, 16)
+    if n_threads is not None:
+        threads = check_count("n_threads", n_threads, alternatives=", or None")
     with ThreadPoolExecutor(threads) as pool:
         try:
             for done, result in enumerate(pool.map(function, range(n)), start=1):
@@ -171,9 +173,8 @@ def check_images(
 
 def describe_bad(bad: Sequence[tuple[Path, str]], n_files: int) -> str:
     """One sentence on the files that do not decode: how many, and the first by name."""
-    listed = "; ".join(f"{path} ({why})" for path, why in bad[:NAMED])
-    more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
-    return f"{len(bad)} of {n_files} image files cannot be decoded: {listed}{more}"
+    files = listed((f"{path} ({why})" for path, why in bad), separator="; ")
+    return f"{len(bad)} of {n_files} image files cannot be decoded: {files}"
 
 
 def report_bad(bad: Sequence[tuple[Path, str]], n_files: int, *, strict: bool) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Domain", "HiddenLabels"]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Domain:
     """Samples from one place, the names of their classes and, where they are known, their labels.
 
@@ -58,28 +59,39 @@ class Domain:
     samples: Samples
     class_names: tuple[str, ...]
     labels: Tensor | None = None
-    ids: tuple[str, ...] | None = field(default=None)
-    feature_names: tuple[str, ...] | None = field(default=None)
+    ids: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.samples, Samples):
+    def __init__(
+        self,
+        name: str,
+        samples: Samples,
+        class_names: Iterable[object],
+        labels: Array | None = None,
+        ids: Iterable[object] | None = None,
+        feature_names: Iterable[object] | None = None,
+    ) -> None:
+        if not isinstance(samples, Samples):
             raise TypeError(
-                f"samples is a {describe(self.samples)}; accepted are TensorSamples and ImageFiles "
+                f"samples is a {describe(samples)}; accepted are TensorSamples and ImageFiles "
                 "(an array goes in as TensorSamples(array))"
             )
-        n = len(self.samples)
+        n = len(samples)
         if n == 0:
-            raise ValueError(f"samples of domain {self.name!r} is empty; at least one sample is needed")
-        object.__setattr__(self, "class_names", _as_class_names(self.class_names))
-        if self.labels is not None:
-            object.__setattr__(self, "labels", _as_labels("labels", self.labels, n, self.class_names))
-        if self.ids is not None:
-            ids = tuple(str(sample) for sample in self.ids)
-            if len(ids) != n:
-                raise ValueError(f"ids has {len(ids)} entries but samples has {n}; accepted is one for each sample")
-            object.__setattr__(self, "ids", ids)
-        if self.feature_names is not None:
-            object.__setattr__(self, "feature_names", _as_feature_names(self.feature_names, self.samples))
+            raise ValueError(f"samples of domain {name!r} is empty; at least one sample is needed")
+        classes, names = _as_class_names(class_names), None if ids is None else tuple(map(str, ids))
+        parts = {
+            "name": name,
+            "samples": samples,
+            "class_names": classes,
+            "labels": None if labels is None else _as_labels("labels", labels, n, classes),
+            "ids": names,
+            "feature_names": None if feature_names is None else _as_feature_names(feature_names, samples),
+        }
+        if names is not None and len(names) != n:
+            raise ValueError(f"ids has {len(names)} entries but samples has {n}; accepted is one for each sample")
+        for part, value in parts.items():
+            object.__setattr__(self, part, value)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -156,7 +168,7 @@ class HiddenLabels:
 
     __slots__ = ("__labels", "class_names")
 
-    def __init__(self, labels: Array, class_names: tuple[str, ...]) -> None:
+    def __init__(self, labels: Array, class_names: Iterable[object]) -> None:
         self.class_names = _as_class_names(class_names)
         self.__labels = _as_labels("labels", labels, None, self.class_names).clone()
 
@@ -200,11 +212,10 @@ class HiddenLabels:
         return _as_labels("predictions", values, len(self), self.class_names)
 
 
-def _as_class_names(value: object) -> tuple[str, ...]:
+def _as_class_names(value: Iterable[object]) -> tuple[str, ...]:
     if isinstance(value, str):
         raise TypeError(f"class_names={value!r} is a string; accepted is a sequence of names")
-    names = tuple(str(name) for name in value)  # type: ignore[attr-defined]
-    return _all_different("class_names", names)
+    return _all_different("class_names", tuple(map(str, value)))
 
 
 def _all_different(argument: str, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -213,10 +224,10 @@ def _all_different(argument: str, names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _as_feature_names(value: object, samples: Samples) -> tuple[str, ...]:
+def _as_feature_names(value: Iterable[object], samples: Samples) -> tuple[str, ...]:
     if isinstance(value, str):
         raise TypeError(f"feature_names={value!r} is a string; accepted is a sequence of names")
-    names = tuple(str(name) for name in value)  # type: ignore[attr-defined]
+    names = tuple(map(str, value))
     if not isinstance(samples, TensorSamples) or samples.shape != (len(names),):
         raise ValueError(
             f"feature_names has {len(names)} entries but samples are {type(samples).__name__} of shape "

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bures import files
+from bures.arrays import check_count
 from bures.data._decoding import Progress
 from bures.data._domain import Domain
 from bures.data._feature_files import write_features
@@ -29,7 +30,7 @@ from bures.networks._modes import evaluation_mode
 if TYPE_CHECKING:
     from bures.networks import Backbone, Preprocessing
 
-__all__ = ["check_output", "extract_features", "image_sizes"]
+__all__ = ["CROPPED", "WARPED", "check_output", "extract_features", "image_sizes"]
 
 WARPED, CROPPED = 256, 224  # what the literature does to photographs: warp, then crop the middle
 SMALL = 64  # backbones for images of up to this many pixels take them whole
@@ -96,8 +97,7 @@ def extract_features(
     file = check_output(output, restart=restart)
     preprocessing = _check_images(domain, backbone)
     warp, crop = image_sizes(preprocessing.input_size if image_size is None else image_size)
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size={batch_size!r} is out of range; accepted is an integer of at least 1")
+    batch_size = check_count("batch_size", batch_size)
     place = find_device(device)
     settings = {
         "images": _images_digest(domain),

@@ -155,7 +155,7 @@ def _as_domain(file: Path, content: Content, domain: str | None) -> Domain:
         if content.ids is not None:  # of a table they are strings, and as they are written
             ids = tuple(content.ids if content.columns is not None else _strings(file, content.ids))
         called = domain or content.name or file.stem
-        return Domain(called, samples, names, labels, ids, content.columns)  # type: ignore[arg-type]
+        return Domain(called, samples, names, labels, ids, content.columns)
     except ValueError as error:
         raise ValueError(f"{file}: {str(error).replace('tensor contains', 'the features contain', 1)}") from error
 

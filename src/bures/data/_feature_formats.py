@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bures.arrays import is_missing
 from bures.data._mat_check import check_mat
+from bures.wording import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +27,7 @@ LABEL_COLUMNS = ("label", "class", "y", "target")
 ID_COLUMNS = ("file", "files", "filename", "path", "id", "")
 WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0*)?")  # 18 digits: an int64
 DECIMAL_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+")
+NAMED = 20  # keys and columns that a message names
 
 
 class Content(NamedTuple):
@@ -174,7 +176,7 @@ def _choose_keys(file: Path, keys: list[str], x_key: str | None, y_key: str | No
     prefix = ""
     if domain is not None:
         if domain not in domains:
-            there = f"the domains there are {', '.join(domains)}" if domains else f"it holds the keys {_listed(keys)}"
+            there = f"the domains there are {', '.join(domains)}" if domains else f"it holds the keys {_quoted(keys)}"
             raise ValueError(f"domain={domain!r} is not in {file}; {there}")
         prefix = f"{domain}_"
     elif x_key is None and (x_key := _find(keys, X_KEYS)) is None:
@@ -186,11 +188,11 @@ def _choose_keys(file: Path, keys: list[str], x_key: str | None, y_key: str | No
         elif len(keys) == 1:
             x_key = keys[0]
         else:
-            raise ValueError(f"{file} has no features under {_listed(X_KEYS)}; choose one of its keys with x_key=: "
-                             f"{_listed(keys)} (for a command, save them as 'x' and 'y')")  # fmt: skip
+            raise ValueError(f"{file} has no features under {_quoted(X_KEYS)}; choose one of its keys with x_key=: "
+                             f"{_quoted(keys)} (for a command, save them as 'x' and 'y')")  # fmt: skip
     for name, key in (("x_key", x_key), ("y_key", y_key)):
         if key is not None and key not in keys:
-            raise ValueError(f"{name}={key!r} is not in {file}; it holds the keys {_listed(keys)}")
+            raise ValueError(f"{name}={key!r} is not in {file}; it holds the keys {_quoted(keys)}")
     return Keys(
         x=x_key or f"{prefix}x",
         y=y_key or _find(keys, [f"{prefix}{key}" for key in Y_KEYS]),
@@ -224,12 +226,12 @@ def _find_roles(file: Path, columns: list[str], y_key: str | None) -> Roles:
     found = [number for number, name in enumerate(plain) if name in LABEL_COLUMNS]
     if y_key is not None:
         if y_key not in columns:
-            raise ValueError(f"y_key={y_key!r} is not in {file}; it holds the columns {_listed(columns)}")
+            raise ValueError(f"y_key={y_key!r} is not in {file}; it holds the columns {_quoted(columns)}")
         found = [columns.index(y_key)]
     elif len(found) > 1:
-        listed = _listed([columns[number] for number in found])
+        several = _quoted(columns[number] for number in found)
         raise ValueError(
-            f"{file} has several label columns: {listed}; remove or rename all but one, or choose one in Python with "
+            f"{file} has several label columns: {several}; remove or rename all but one, or choose one in Python with "
             "y_key="
         )
     label = found[0] if found else None
@@ -244,9 +246,7 @@ def _from_table(
     if not len(table):
         raise ValueError(f"{file} has names of columns but no rows; at least one sample is needed")
     if not roles.features:
-        raise ValueError(
-            f"{file} has no column of features: {_listed(list(map(str, table.columns)))} hold labels or ids"
-        )
+        raise ValueError(f"{file} has no column of features: {_quoted(map(str, table.columns))} hold labels or ids")
     features = table.iloc[:, roles.features]
     names = [str(column) for column in features.columns]
     for name, (_, values) in zip(names, features.items(), strict=True):
@@ -292,7 +292,7 @@ def _not_numeric(file: Path, name: str, values: pd.Series) -> ValueError:
         remedy = "turn categories into columns of 0 and 1 (pandas.get_dummies), or remove the column"
     return ValueError(
         f"{file}: column {name!r} is not numeric (first such value {first!r}); {remedy}. If it is the label, rename it "
-        f"to one of {_listed(LABEL_COLUMNS)}, or choose it in Python with y_key="
+        f"to one of {_quoted(LABEL_COLUMNS)}, or choose it in Python with y_key="
     )
 
 
@@ -307,6 +307,10 @@ def _find(keys: list[str], wanted: tuple[str, ...] | list[str]) -> str | None:
     return next((lower[key.lower()] for key in wanted if key.lower() in lower), None)
 
 
+def _quoted(keys: Iterable[str]) -> str:
+    return listed(map(repr, keys), NAMED)
+
+
 def is_number(text: str) -> bool:
     """Whether a text reads as a number."""
     try:
@@ -314,10 +318,6 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _listed(keys: tuple[str, ...] | list[str]) -> str:
-    return ", ".join(repr(key) for key in keys[:20]) + (", ..." if len(keys) > 20 else "")
 
 
 def _refuse_keys(file: Path, **given: str | None) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bures.data._summary import DomainSummary, Pictures
+from bures.wording import listed
 
 __all__ = ["IMBALANCE", "LEVELS", "Finding", "Level", "find_all", "imbalance", "shared"]
 
@@ -18,8 +19,7 @@ FREQUENCIES = 0.15  # total variation between the class frequencies of the domai
 SCALES = 3.0  # ratio of the scales of two domains' features
 DISPARITY = 100.0  # largest deviation of a column over the median one
 BRIGHTNESS = 64.0  # a quarter of the range of a pixel
-NAMED = 5  # how many classes or files a message names
-PAIRS = 3  # and how many pairs
+PAIRS = 3  # how many equal samples a message names
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,14 @@ def _classes(source: DomainSummary, target: DomainSummary) -> Iterable[Finding]:
         return
     missing, extra = _only_in(source, target), _only_in(target, source)
     if len(missing) == len(source.classes):
-        text = f"the domains share no class: source {_listed(missing)}; target {_listed(extra)}"
+        text = f"the domains share no class: source {listed(missing)}; target {listed(extra)}"
         yield Finding("error", "classes", text, "give the classes the same names in both domains")
     elif extra:
-        text = f"target classes that are not in the source, {len(extra)} of {len(target.classes)}: {_listed(extra)}"
+        text = f"target classes that are not in the source, {len(extra)} of {len(target.classes)}: {listed(extra)}"
         remedy = "these samples can only be classified wrong: leave them out, or add such classes to the source"
         yield Finding("error", "classes", text, remedy)
     elif missing:
-        text = f"source classes that are not in the target, {len(missing)} of {len(source.classes)}: {_listed(missing)}"
+        text = f"source classes that are not in the target, {len(missing)} of {len(source.classes)}: {listed(missing)}"
         remedy = "allow it with --partial, or leave these classes out of the source"
         yield Finding("warning", "classes", text, remedy)
     else:
@@ -121,7 +121,7 @@ def _balance(source: DomainSummary, target: DomainSummary) -> Iterable[Finding]:
             continue
         single = [name for name, count in domain.counts.items() if count == 1]
         if single:
-            text = f"classes with one sample in the {side}: {_listed(single)}"
+            text = f"classes with one sample in the {side}: {listed(single)}"
             yield Finding("warning", "balance", text, "add samples, or leave these classes out of both domains")
         ratio = imbalance(domain.counts)
         smallest = min(domain.counts, key=domain.counts.__getitem__)
@@ -149,7 +149,7 @@ def shared(source: DomainSummary, target: DomainSummary) -> list[tuple[int, int]
 def _duplicates(source: DomainSummary, target: DomainSummary) -> Iterable[Finding]:
     across = shared(source, target)
     if across:
-        pairs = _listed((f"{source.sample(a)} = {target.sample(b)}" for a, b in across), PAIRS)
+        pairs = listed((f"{source.sample(a)} = {target.sample(b)}" for a, b in across), PAIRS)
         text = f"target samples that are in the source as well, {len(across)} of {target.n}: {pairs}"
         yield Finding("warning", "duplicates", text, "remove them from one domain: accuracy there would be memory")
     else:
@@ -167,13 +167,13 @@ def _duplicates(source: DomainSummary, target: DomainSummary) -> Iterable[Findin
 
 
 def _groups(domain: DomainSummary, groups: Iterable[Sequence[int]]) -> str:
-    return _listed((" = ".join(domain.sample(number) for number in group[:PAIRS]) for group in groups), PAIRS)
+    return listed((" = ".join(domain.sample(number) for number in group[:PAIRS]) for group in groups), PAIRS)
 
 
 def _pictures(source: DomainSummary, target: DomainSummary, ps: Pictures, pt: Pictures) -> Iterable[Finding]:
     for side, domain, pictures in (("source", source, ps), ("target", target, pt)):
         if pictures.unreadable:
-            files = _listed(f"{file} ({reason})" for file, reason in pictures.unreadable)
+            files = listed(f"{file} ({reason})" for file, reason in pictures.unreadable)
             text = f"files that cannot be decoded in the {side}, {len(pictures.unreadable)} of {domain.n}: {files}"
             yield Finding("warning", "images", text, "replace or remove these files")
         if pictures.n_blank:
@@ -228,10 +228,3 @@ def _features(source: DomainSummary, target: DomainSummary) -> Iterable[Finding]
     if fewer:
         text = f"fewer samples than the {d} features, so that covariances are singular: {' and '.join(fewer)}"
         yield Finding("note", "samples", text, "the kernel distances allow for it; fewer features would be steadier")
-
-
-def _listed(names: Iterable[str], most: int = NAMED) -> str:
-    """The first names, and how many more there are."""
-    every: Sequence[str] = list(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from bures.arrays import Array, as_tensor, describe
 from bures.data._decoding import BadImageError, Progress, decode_image, map_files
+from bures.wording import listed
 
-__all__ = ["ImageFiles", "Samples", "TensorSamples", "as_index", "fits_in_memory", "resize_images"]
+__all__ = ["ImageFiles", "Samples", "TensorSamples", "as_index", "check_size", "fits_in_memory", "resize_images"]
 
 IN_MEMORY = 4 * 2**30  # bytes up to which the images of a domain are decoded once and kept
 CONVERTED = 2**22  # numbers in float32 at a time
@@ -278,8 +279,8 @@ def check_rows(name: str, given: Tensor, as_float32: Tensor) -> None:
         return
     finite = bool(torch.isfinite(given[rows]).all())
     what = "numbers beyond the range of float32" if finite else "NaN or infinity"
-    listed = ", ".join(str(int(row)) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
     raise ValueError(
-        f"{name} contains {what} in {len(rows)} of {len(given)} rows (rows {listed}, counted from 0); "
+        f"{name} contains {what} in {len(rows)} of {len(given)} rows "
+        f"({listed(rows.tolist(), noun='row')}, counted from 0); "
         "remove or impute these samples"
     )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bures.arrays import check_positive, check_seed, is_whole, numpy_to_tensor
+from bures.arrays import check_count, check_positive, check_seed, numpy_to_tensor
 from bures.metrics import bures_covariance
 
 __all__ = ["DomainPair", "GaussianClasses", "drifting_class", "exchanged_regions", "rotated_moons"]
@@ -21,6 +21,13 @@ Integers = NDArray[np.int64]
 
 class DomainPair(NamedTuple):
     """A source and a target sample with their classes, in the order the metrics take them.
+
+    Attributes
+    ----------
+    xs, ys : array (n, d), (n,)
+        Source features and classes.
+    xt, yt : array (m, d), (m,)
+        Target features and classes.
 
     Examples
     --------
@@ -157,7 +164,8 @@ def drifting_class(n: int = 300, *, drift: float = 1.0, seed: int = 0) -> Domain
     >>> bures.ckb(*near) < bures.ckb(*far)
     True
     """
-    _check_size(n, seed)
+    n = check_count("n", n)
+    check_seed(seed)
     if not (isinstance(drift, Real) and math.isfinite(drift)):
         raise ValueError(f"drift={drift!r} is out of range; accepted is a finite number")
     frequencies = np.full(3, 1 / 3)
@@ -200,7 +208,8 @@ def exchanged_regions(n: int = 300, *, share: float = 1.0, seed: int = 0) -> Dom
     >>> bures.mmd(pair.xs, pair.xt) < 0.05 < bures.ckw(*pair)
     True
     """
-    _check_size(n, seed)
+    n = check_count("n", n)
+    check_seed(seed)
     if not (isinstance(share, Real) and 0 <= share <= 1):
         raise ValueError(f"share={share!r} is out of range; accepted is a number from 0 to 1")
     centres = np.array([[[-2.5, 1.2], [0.6, 1.2]], [[-0.6, -1.2], [2.5, -1.2]]])  # class, lobe, coordinate
@@ -244,9 +253,8 @@ def rotated_moons(n: int = 300, *, angle: float = 30.0, noise: float = 0.1, seed
     """
     from sklearn.datasets import make_moons  # not needed to import the package
 
-    _check_size(n, seed)
-    if n < 2:
-        raise ValueError(f"n={n!r} is out of range; accepted is an integer of at least 2: each moon has a sample")
+    n = check_count("n", n, minimum=2, alternatives=": each moon has a sample")
+    check_seed(seed)
     if not (isinstance(noise, Real) and 0 <= noise < math.inf):
         raise ValueError(f"noise={noise!r} is out of range; accepted is a number of at least 0")
     if not (isinstance(angle, Real) and math.isfinite(angle)):
@@ -256,12 +264,6 @@ def rotated_moons(n: int = 300, *, angle: float = 30.0, noise: float = 0.1, seed
     xs, ys = make_moons(n, noise=noise, random_state=state_s)
     xt, yt = make_moons(n, noise=noise, random_state=state_t)
     return DomainPair(xs - centre, ys, (xt - centre) @ _rotation(math.radians(angle)).T, yt)
-
-
-def _check_size(n: object, seed: object) -> None:
-    if not is_whole(n, 1):
-        raise ValueError(f"n={n!r} is out of range; accepted is a positive integer")
-    check_seed(seed)
 
 
 def _rotation(angle: float) -> Floats:

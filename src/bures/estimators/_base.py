@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from bures.arrays import Array, is_missing, is_whole
+from bures.arrays import Array, check_count, is_missing
 
 __all__ = [
     "DomainAdapter",
@@ -211,6 +211,4 @@ def class_codes(ys: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
 
 def at_most(name: str, value: object, limit: int) -> int:
     """The whole number ``value``, at least 1, cut down to ``limit``."""
-    if not is_whole(value, 1):
-        raise ValueError(f"{name}={value!r} is out of range; accepted is a whole number of at least 1")
-    return max(1, min(int(value), limit))
+    return max(1, min(check_count(name, value), limit))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 
-from bures.arrays import check_choice, check_positive
+from bures.arrays import check_choice, check_count, check_positive
 from bures.estimators._alignment import AffineMap, Alignment
 from bures.estimators._base import DomainAdapter, Floats, at_most, class_codes
 from bures.estimators._classifier import default_estimator
@@ -122,8 +122,8 @@ class ConditionalBuresAdapter(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  
 
     def _fit_domains(self, xs: Floats, ys: NDArray[Any] | None, xt: Floats) -> None:
         reg = check_positive("reg", self.reg)
-        n_rounds = at_most("n_rounds", self.n_rounds, self.n_rounds)
-        max_iter = at_most("max_iter", self.max_iter, self.max_iter)
+        n_rounds = check_count("n_rounds", self.n_rounds)
+        max_iter = check_count("max_iter", self.max_iter)
         assert ys is not None
         self.coordinates_ = self._fit_coordinates(xs, xt)
         self.classes_, codes = class_codes(ys)

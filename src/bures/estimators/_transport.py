@@ -13,8 +13,8 @@ from sklearn.base import OneToOneFeatureMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances
 
-from bures.arrays import check_positive
-from bures.estimators._base import DomainAdapter, Floats, at_most, class_codes
+from bures.arrays import check_count, check_positive
+from bures.estimators._base import DomainAdapter, Floats, class_codes
 
 __all__ = ["OTIT", "OTClassReg"]
 
@@ -91,7 +91,7 @@ class OTIT(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
     def _fit_domains(self, xs: Floats, ys: NDArray[Any] | None, xt: Floats) -> None:
         _pot(type(self).__name__)
         reg, unit = check_positive("reg", self.reg), _mean_cost(xs, xt)
-        max_iter, tol = at_most("max_iter", self.max_iter, self.max_iter), check_positive("tol", self.tol)
+        max_iter, tol = check_count("max_iter", self.max_iter), check_positive("tol", self.tol)
         self.reg_ = reg * unit
         solver = _Entropic(self.reg_, max_iter, tol)
         # A common offset of one domain changes no plan, and would cost digits.
@@ -179,12 +179,12 @@ class OTClassReg(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
         assert ys is not None
         unit = _mean_cost(xs, xt)
         self.reg_ = check_positive("reg", self.reg) * unit
-        self.n_iter_ = at_most("max_iter", self.max_iter, self.max_iter)
+        self.n_iter_ = check_count("max_iter", self.max_iter)
         solver = _ClassRegularised(
             reg=self.reg_,
             reg_class=check_positive("reg_class", self.reg_class) * unit,
             max_iter=self.n_iter_,
-            max_inner_iter=at_most("max_inner_iter", self.max_inner_iter, self.max_inner_iter),
+            max_inner_iter=check_count("max_inner_iter", self.max_inner_iter),
             tol=check_positive("tol", self.tol),
         )
         self.coupling_ = _solve(solver, xs - xs.mean(axis=0), class_codes(ys)[1], xt - xt.mean(axis=0))

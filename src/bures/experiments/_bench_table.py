@@ -84,13 +84,24 @@ class TableRow:
 
 @dataclass(frozen=True)
 class BenchTable:
-    """A table of accuracies in percent: rows, columns and what a reader must know."""
+    """A table of accuracies in percent: rows, columns and what a reader must know.
+
+    Parameters
+    ----------
+    title : str
+    tasks : tuple of str
+        The columns, ``"source:target"``.
+    rows : tuple of TableRow
+    notes : tuple of str, optional
+    short : mapping of str to str, optional
+        Short names of domains, for the heads of columns.
+    """
 
     title: str
     tasks: tuple[str, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = field(default=())
-    short: Mapping[str, str] = field(default_factory=dict)  # of the domains, for the heads of columns
+    short: Mapping[str, str] = field(default_factory=dict)
 
     def head(self, task: str) -> str:
         """A task as the head of its column."""

@@ -23,7 +23,7 @@ from bures.provenance import versions
 from bures.training import CheckpointError, Recipe, Run, RunFolder, adapt, load_recipe
 from bures.training._head_training import HEAD_FIELDS
 
-__all__ = ["Cell", "RunnableCell", "load_cached", "noted_warnings", "rounded"]
+__all__ = ["Cell", "RunnableCell", "load_cached", "noted_warnings", "one_thread", "rounded"]
 
 # What a ledger keeps of an epoch; the rest can be had by running the cell again.
 # "ckb" and "means" are the terms of the alignment, "seconds" the clock: figures of trainings need them.
@@ -48,6 +48,17 @@ class RunnableCell(Protocol):
 
     def run(self, data_root: str | Path | None, accelerator: str, unfinished: Path | None) -> dict[str, Any]:
         """Do the work and say what came of it, with the key under ``key``; a folder keeps its state until then."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch take one core: processes side by side would compete for them. A process may go on to other work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,7 @@ class Cell:
         """The recipe with method, seed and changes."""
         return load_recipe(self.recipe).override({"method": self.method, "seed": self.seed, **self.changes})
 
+    @one_thread()
     def run(
         self, data_root: str | Path | None = None, accelerator: str = "auto", unfinished: Path | None = None
     ) -> dict[str, Any]:
@@ -121,7 +133,6 @@ class Cell:
             Folder for the state of the training, from which it goes on where it was cut off; who calls removes it when
             the result is safe. None begins anew.
         """
-        torch.set_num_threads(1)  # processes side by side would compete for the cores
         recipe = self.build().locate_weights(data_root)
         size = recipe.reading_size
         root = None if data_root is None else str(data_root)

@@ -26,7 +26,13 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Finished runs of several methods on one task, by the name of the method."""
+    """Finished runs of several methods on one task.
+
+    Parameters
+    ----------
+    runs : dict of str to Run
+        By the name of the method.
+    """
 
     runs: dict[str, Run]
 

@@ -202,6 +202,18 @@ def read_results(ledger: str | Path) -> list[dict[str, Any]]:
     ----------
     ledger : path
         A file of JSON lines, as `bures.experiments.run_sweep` writes it.
+
+    Returns
+    -------
+    list of dict
+        Recipe, task, seed, accuracies, versions, ... of each finished run, in the order in which they were finished.
+
+    Examples
+    --------
+    >>> from bures.experiments import read_results
+    >>> read_results("results/none.jsonl")
+    Traceback (most recent call last):
+    FileNotFoundError: ledger='results/none.jsonl' is not a file
     """
     if not Path(ledger).is_file():
         raise FileNotFoundError(f"ledger={str(ledger)!r} is not a file")

@@ -84,6 +84,12 @@ def epoch_accuracies(result: Mapping[str, Any]) -> list[float]:
     ----------
     result : mapping
         Of a ledger; in lines of the first schema an epoch is a mapping, later ones have a list for each column.
+
+    Examples
+    --------
+    >>> from bures.experiments import epoch_accuracies
+    >>> epoch_accuracies({"epochs": {"target_accuracy": [0.5, 0.75]}})
+    [0.5, 0.75]
     """
     epochs = result.get("epochs") or []
     if isinstance(epochs, Mapping):

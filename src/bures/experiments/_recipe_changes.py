@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def changed_fields(cell: Cell, result: Mapping[str, Any]) -> list[str]:
     """
     if not result.get("recipe"):
         return []
-    then, now = rounded(Recipe().to_dict()) | result["recipe"], rounded(cell.build().to_dict())
+    then, now = _defaults() | result["recipe"], rounded(cell.build().to_dict())
     changed = [name for name in now if name not in (*APART, *WATCHING) and then[name] != now[name]]
     weights = [None if recipe["weights"] is None else Path(recipe["weights"]).name for recipe in (then, now)]
     if weights[0] != weights[1]:
@@ -48,6 +49,12 @@ def changed_fields(cell: Cell, result: Mapping[str, Any]) -> list[str]:
             if then["options"].get(name, default) != now["options"].get(name, default):
                 changed.append(f"options.{name}")
     return changed
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    defaults: dict[str, Any] = rounded(Recipe().to_dict())
+    return defaults
 
 
 def changed_recipes(

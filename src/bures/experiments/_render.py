@@ -11,9 +11,9 @@ from rich.text import Text
 
 from bures.arrays import check_choice
 from bures.experiments._bench_table import BenchTable, Entry, TableRow
-from bures.training._run_folder import table_csv
+from bures.training._csv import table_csv
 
-__all__ = ["FORMATS", "render_table", "rich_tables"]
+__all__ = ["FOOTNOTE", "FORMATS", "pipes", "render_table", "rich_tables"]
 
 FORMATS = ("terminal", "markdown", "latex", "html", "csv")
 SUMMARY = (("last", "mean"), ("label_free", "label-free"), ("oracle", "oracle †"))
@@ -81,18 +81,19 @@ def _commands(table: BenchTable) -> list[str]:
 
 def _markdown(table: BenchTable, commands: bool) -> str:
     head = ["recipe", "method", *heads(table)]
-    lines = [_pipes(head), "| --- | --- |" + " ---: |" * (len(head) - 2)]
+    lines = [pipes(head), "| --- | --- |" + " ---: |" * (len(head) - 2)]
     for row in table.rows:
         cells = texts(table, row)
         bold = [f"**{text}**" if best else text for text, best in zip(cells, marks(table, row), strict=True)]
         recipe = row.recipe if row.from_paper or not row.recipe or " " in row.recipe else f"`{row.recipe}`"
-        lines.append(_pipes([recipe, row.label, *bold]))
+        lines.append(pipes([recipe, row.label, *bold]))
     if commands:
         lines += ["", "```", *_commands(table), "```"]
     return "\n".join(lines)
 
 
-def _pipes(cells: Sequence[str]) -> str:
+def pipes(cells: Sequence[str]) -> str:
+    """A line of a table in Markdown; no cell ends it, or itself, before its time."""
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 

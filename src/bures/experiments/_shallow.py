@@ -15,7 +15,7 @@ import torch
 from bures import estimators
 from bures.data import Domain, TensorSamples, align_classes, align_columns
 from bures.data._registry import has_test_part
-from bures.experiments._cell import load_cached, noted_warnings, rounded
+from bures.experiments._cell import load_cached, noted_warnings, one_thread, rounded
 from bures.experiments._ledger import SCHEMA
 from bures.provenance import hardware, versions
 from bures.training import checksum, effective_classes, information
@@ -107,6 +107,7 @@ class ShallowCell:
         words = ["bures", "bench", self.grid, "--methods", self.method, "--tasks", self.task_name]
         return shlex.join([*words, "--seeds", str(self.seed), "--results", "results-local"])
 
+    @one_thread()
     def run(
         self, data_root: str | Path | None = None, accelerator: str = "cpu", unfinished: Path | None = None
     ) -> dict[str, Any]:
@@ -121,7 +122,6 @@ class ShallowCell:
         unfinished : path, optional
             Ignored: they keep no state.
         """
-        torch.set_num_threads(1)  # as for networks
         root = None if data_root is None else str(data_root)
         source = load_cached(self.source, root, True, None)
         target = align_columns(source, align_classes(source, load_cached(self.target, root, True, None)))

@@ -17,7 +17,7 @@ from bures.experiments._outcomes import outcomes
 from bures.experiments._shallow import SHALLOW, SHALLOW_RECIPE
 from bures.testing._aggregate import holm
 
-__all__ = ["PairedTest", "Ranking", "accuracy_matrix", "nemenyi", "paired_tests", "rank_methods"]
+__all__ = ["OVER", "PairedTest", "Ranking", "accuracy_matrix", "nemenyi", "paired_tests", "rank_methods"]
 
 ENOUGH_TASKS = 6  # with fewer pairs no signed-rank test can fall below 0.05 on both sides
 OVER = ("auto", "tasks", "seeds")
@@ -50,6 +50,16 @@ def accuracy_matrix(
     -------
     DataFrame
         NaN where a run is missing. A method that was run with several recipes has a column for each.
+
+    Examples
+    --------
+    >>> from bures.experiments import accuracy_matrix, load_grid
+    >>> run = {"recipe_name": "digits", "changes": {}, "task": "usps->mnist", "seed": 0, "method": "ckb"}
+    >>> accuracy_matrix(load_grid("digits"), [{**run, "key": "ckb", "final": {"accuracy": 0.9}}], over="tasks")
+    column        ckb
+    task
+    usps:mnist   90.0
+    mnist:usps    NaN
     """
     check_choice("over", over, OVER)
     by_task = {grid.task_key(task): task for task in grid.tasks}
@@ -184,6 +194,13 @@ class Ranking:
         Level of Nemenyi's test.
     left_out : tuple of str
         Methods with runs missing.
+
+    Examples
+    --------
+    >>> from bures.experiments import Ranking
+    >>> ranking = Ranking({"a": 1.1, "b": 1.9, "c": 3.0}, 1.0, 4, "tasks", 0.02, 0.05, ())
+    >>> ranking.groups()
+    [('a', 'b')]
     """
 
     ranks: dict[str, float]
@@ -245,6 +262,18 @@ def rank_methods(matrix: pd.DataFrame, *, alpha: float = 0.05) -> Ranking:
 
 def nemenyi(k: int, n: int, alpha: float = 0.05) -> float:
     """Critical difference between average ranks of k methods on n lines.
+
+    Parameters
+    ----------
+    k, n : int
+        Numbers of methods and of lines.
+    alpha : float, optional
+        Level of Nemenyi's test.
+
+    Returns
+    -------
+    float
+        Ranks that differ by less are not told apart.
 
     Examples
     --------

@@ -46,7 +46,16 @@ class InterruptedSweep(Exception):  # noqa: N818 - not an error
 
 
 class Event(NamedTuple):
-    """What happened to a cell: it "started", "finished", "failed", or was left to another sweep, "elsewhere"."""
+    """What happened to a cell.
+
+    Attributes
+    ----------
+    what : {"started", "finished", "failed", "elsewhere"}
+        "elsewhere": it was left to another sweep.
+    cell : Cell
+    detail : str
+        Of a failure, the last line of its traceback.
+    """
 
     what: str
     cell: RunnableCell

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from bures.experiments._outcomes import method_label, outcomes
+from bures.experiments._render import pipes
 
 __all__ = ["accuracy_table", "to_markdown"]
 
@@ -30,6 +31,16 @@ def accuracy_table(results: Iterable[Mapping[str, Any]], tasks: Sequence[str] | 
     DataFrame
         Index recipe and method. A source-only network has two rows: with its own BatchNorm statistics, and with those
         of the target. A task that was run once has no deviation; the mean over tasks is that of the tasks' means.
+
+    Examples
+    --------
+    >>> from bures.experiments import accuracy_table, to_markdown
+    >>> run = {"recipe_name": "digits", "changes": {}, "task": "usps->mnist", "method": "ckb"}
+    >>> runs = [{**run, "key": str(s), "seed": s, "final": {"accuracy": 0.9 + s / 100}} for s in (0, 1)]
+    >>> print(to_markdown(accuracy_table(runs)))
+    | recipe | method | usps → mnist |
+    | --- | --- | ---: |
+    | `digits` | ckb | 90.5 ± 0.7 |
     """
     rows = pd.DataFrame(_flatten(results), columns=["recipe", "task", "method", "accuracy"])
     tasks = list(dict.fromkeys(rows["task"])) if tasks is None else list(tasks)
@@ -47,11 +58,21 @@ def accuracy_table(results: Iterable[Mapping[str, Any]], tasks: Sequence[str] | 
 
 
 def to_markdown(table: pd.DataFrame) -> str:
-    """A table in Markdown, numbers to the right."""
+    """A table in Markdown, numbers to the right.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `accuracy_table` gives it.
+
+    Returns
+    -------
+    str
+    """
     head = ["recipe", "method", *(_short(str(column)) for column in table.columns)]
-    lines = ["| " + " | ".join(head) + " |", "| --- | --- |" + " ---: |" * len(table.columns)]
+    lines = [pipes(head), "| --- | --- |" + " ---: |" * len(table.columns)]
     for (recipe, method), row in zip(table.index, table.itertuples(index=False), strict=True):
-        lines.append("| " + " | ".join([f"`{recipe}`", method, *row]) + " |")
+        lines.append(pipes([f"`{recipe}`", method, *row]))
     return "\n".join(lines)
 
 

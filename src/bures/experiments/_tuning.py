@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bures.arrays import check_choice
+from bures.arrays import check_choice, check_count
 from bures.data import Domain
 from bures.experiments._search_space import SearchSpace
 from bures.files import write_json, write_text
 from bures.training import Recipe, RunFolder, StoppedBySignal, StopTraining, adapt, checksum
 from bures.training._checkpoint import compare
+from bures.training._csv import table_csv
 from bures.training._plan import derive_seed
-from bures.training._run_folder import table_csv
 from bures.training._setting import fingerprint_of
 
-__all__ = ["TrialResult", "Tuning", "tune"]
+__all__ = ["TrialResult", "Tuning", "import_optuna", "tune"]
 
 AT = ("last", "best")
 HOPELESS = 5  # failures without a success after which a search ends
@@ -33,7 +33,24 @@ STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "RUNNING
 
 
 class TrialResult(NamedTuple):
-    """One trial. ``accuracy`` is that on the target where it has labels; the search has not seen it."""
+    """One trial of a search.
+
+    Attributes
+    ----------
+    number : int
+        Counted from 0.
+    state : {"finished", "pruned", "failed", "running", "waiting", "interrupted"}
+    score : float or None
+        The objective; None of a trial that is not finished.
+    values : dict
+        What was tried, by the name of the field.
+    reason : str or None
+        Why it failed or was pruned.
+    folder : Path
+        The run.
+    accuracy : float or None
+        On the target where it has labels; the search has not seen it.
+    """
 
     number: int
     state: str
@@ -46,7 +63,19 @@ class TrialResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuning:
-    """What came of a search: its folder, its trials with the best score first, and the recipe of the best."""
+    """What came of a search.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder.
+    validator : str
+        Whose score was the objective.
+    trials : list of TrialResult
+        The best score first; those that have none come last.
+    recipe : Recipe
+        That of the best trial.
+    """
 
     path: Path
     validator: str
@@ -133,10 +162,9 @@ def tune(
     >>> len(result.trials), result.best.score == max(trial.score for trial in result.trials)
     (2, True)
     """
-    optuna = _import_optuna()
+    optuna = import_optuna()
     check_choice("at", at, AT)
-    if n_trials < 1:
-        raise ValueError(f"n_trials={n_trials!r} is out of range; accepted is a positive number")
+    n_trials = check_count("n_trials", n_trials)
     space = space if isinstance(space, SearchSpace) else SearchSpace(space, recipe)
     folder = Path(output)
     (folder / "trials").mkdir(parents=True, exist_ok=True)
@@ -320,7 +348,7 @@ def _is_alive(process: int | None) -> bool:
     return True
 
 
-def _import_optuna() -> Any:
+def import_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:

@@ -19,7 +19,6 @@ from bures.arrays import (
     as_tensor,
     check_finite,
     describe,
-    is_whole,
     numpy_to_tensor,
     refuse_masked,
 )
@@ -27,7 +26,7 @@ from bures.files import to_json
 from bures.kernels import common_frame
 from bures.tensor_files import read_tensors, write_tensors
 
-__all__ = ["FeatureMap", "as_rows", "check_count", "mean_row", "place", "pool"]
+__all__ = ["FeatureMap", "as_rows", "mean_row", "place", "pool"]
 
 SCHEMA = 1
 CONTENT = "a feature map of bures"
@@ -214,13 +213,6 @@ def pool(xs: Array, xt: Array | None) -> Tensor:
     """The sample a map is fitted on, both domains together, (n + m, d) in float64; without gradient."""
     pair = as_feature_pair(xs, xs if xt is None else xt)
     return torch.cat(pair if xt is not None else pair[:1]).detach().double()
-
-
-def check_count(name: str, value: object) -> int:
-    """Return ``value``; raise unless it is a positive integer."""
-    if not is_whole(value, 1):
-        raise ValueError(f"{name}={value!r} is not accepted; accepted is a positive integer")
-    return int(value)
 
 
 def place(x: Tensor, centre: Tensor, factor: float, dtype: torch.dtype) -> Tensor:

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, check_seed
+from bures.arrays import Array, check_count, check_seed
 from bures.feature_maps._bandwidth import check_radial_kernel, pooled_bandwidth
-from bures.feature_maps._base import FeatureMap, check_count, mean_row, place, pool
+from bures.feature_maps._base import FeatureMap, mean_row, place, pool
 from bures.kernels import Bandwidth
 
 __all__ = ["RandomFourierMap"]
@@ -93,7 +93,8 @@ class RandomFourierMap(FeatureMap):
         RandomFourierMap
         """
         check_radial_kernel(kernel, bandwidth)
-        if check_count("n_features", n_features) % 2:
+        n_features = check_count("n_features", n_features)
+        if n_features % 2:
             raise ValueError(f"n_features={n_features} is odd; accepted are even numbers, a cosine for each sine")
         seed = check_seed(seed)
         pooled = pool(xs, xt)

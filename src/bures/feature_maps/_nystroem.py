@@ -9,10 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, check_choice, check_positive, check_seed
+from bures.arrays import Array, check_choice, check_count, check_positive, check_seed
 from bures.exact_distances import direct_distances, smallest_square
 from bures.feature_maps._bandwidth import check_radial_kernel, pooled_bandwidth
-from bures.feature_maps._base import FeatureMap, check_count, mean_row, place, pool
+from bures.feature_maps._base import FeatureMap, mean_row, place, pool
 from bures.feature_maps._landmarks import LANDMARKS, kmeans_plus_plus, pivoted_cholesky, uniform
 from bures.kernels import Bandwidth
 
@@ -115,7 +115,8 @@ class NystroemMap(FeatureMap):
         NystroemMap
         """
         check_radial_kernel(kernel, bandwidth)
-        _check_options(n_landmarks, landmarks, eigenvalue_cut, tolerance)
+        n_landmarks = check_count("n_landmarks", n_landmarks)
+        _check_options(landmarks, eigenvalue_cut, tolerance)
         seed = check_seed(seed)
         pooled = pool(xs, xt)
         if n_landmarks > len(pooled):
@@ -183,8 +184,7 @@ def kernel_less_one(rows: Tensor, others: Tensor, kernel: str) -> Tensor:
     return exponent.sub_(norms).clamp_(max=0).expm1_()  # in place: every other pass over n D numbers is a product
 
 
-def _check_options(n_landmarks: object, landmarks: object, eigenvalue_cut: object, tolerance: object) -> None:
-    check_count("n_landmarks", n_landmarks)
+def _check_options(landmarks: object, eigenvalue_cut: object, tolerance: object) -> None:
     check_choice("landmarks", landmarks, LANDMARKS)
     if check_positive("eigenvalue_cut", eigenvalue_cut) >= 1:
         raise ValueError(f"eigenvalue_cut={eigenvalue_cut!r} is out of range; accepted are shares between 0 and 1")

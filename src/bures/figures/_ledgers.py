@@ -21,6 +21,7 @@ __all__ = [
     "folder_result",
     "hardware_words",
     "ledger_results",
+    "on_tasks",
     "shared_results",
     "task_words",
 ]

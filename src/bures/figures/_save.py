@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
 from bures.arrays import check_choice
 from bures.figures._style import style_named
 from bures.files import atomic_file, check_output
 
-__all__ = ["FORMATS", "save_figure"]
+__all__ = ["FORMATS", "check_figure_file", "save_figure", "write_figure"]
 
 FORMATS = ("svg", "pdf", "png")
 # Dates would make a new file of the same figure.
@@ -53,13 +54,46 @@ def save_figure(
         check_choice("formats", kind, FORMATS)
     # Not with_suffix: a point in the stem is part of the name.
     paths = [check_output(f"{stem}.{kind}") for kind in formats]
-    contents = []
     with style_named(style).applied():
-        for kind in formats:
-            stream = io.BytesIO()
-            figure.savefig(stream, format=kind, metadata=_UNDATED[kind])
-            contents.append(stream.getvalue())
+        contents = [_content(figure, kind) for kind in formats]
     for path, content in zip(paths, contents, strict=True):
         with atomic_file(path) as file:
             file.write(content)
     return paths
+
+
+def check_figure_file(path: str | Path) -> Path:
+    """Return the file of a figure; raise at once where it could not be written, or ends in no format of figures.
+
+    Examples
+    --------
+    >>> from bures.figures._save import check_figure_file
+    >>> check_figure_file("ranks.txt")
+    Traceback (most recent call last):
+    ValueError: output='ranks.txt' ends in no format of figures; accepted are the endings ...
+    """
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if _kind(path) not in kinds:
+        raise ValueError(
+            f"output={str(path)!r} ends in no format of figures; accepted are the endings {', '.join(sorted(kinds))}"
+        )
+    return check_output(path)
+
+
+def write_figure(figure: Figure, path: str | Path, *, dpi: float | None = None) -> Path:
+    """Write a figure, as it was drawn, to one file whose ending is the format."""
+    file = check_figure_file(path)
+    content = _content(figure, _kind(file), dpi=dpi)
+    with atomic_file(file) as stream:
+        stream.write(content)
+    return file
+
+
+def _kind(path: str | Path) -> str:
+    return Path(path).suffix[1:].lower()
+
+
+def _content(figure: Figure, kind: str, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format=kind, metadata=_UNDATED.get(kind), **options)
+    return stream.getvalue()

@@ -24,9 +24,17 @@ PANELS = (("regret", "among the epochs of a run"), ("regret_runs", "among the ru
 
 
 def grid_ledgers(paths: Sequence[str | Path]) -> dict[str, list[dict[str, Any]]]:
-    """Results by the name of their ledger; ``*.jsonl`` stands for the ledgers of all grids in a folder.
+    """Results by the name of their ledger.
 
-    Where a run is in several ledgers, the first has it.
+    Parameters
+    ----------
+    paths : sequence of paths
+        Ledgers; ``FOLDER/*.jsonl`` stands for those of all grids in a folder.
+
+    Returns
+    -------
+    dict of str to list of dict
+        Where a run is in several ledgers, the first has it.
     """
     found: dict[str, list[dict[str, Any]]] = {}
     seen: set[str] = set()

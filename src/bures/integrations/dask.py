@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from bures.arrays import check_seed, describe
+from bures.arrays import check_count, check_seed, describe
 from bures.factors import check_eps
 from bures.feature_maps import FeatureMap, NystroemMap
-from bures.feature_maps._base import check_count
 from bures.kernels import Bandwidth
 from bures.moments import ConditionalMoments
 from bures.moments._compare import check_label_options
@@ -90,7 +89,7 @@ def ckb(
     if n_classes is None:
         n_classes = _count_classes(y_s, y_t)
     if feature_map is None:
-        check_count("n_sample", n_sample)
+        n_sample = check_count("n_sample", n_sample)
         rng = np.random.default_rng(check_seed(seed))
         sample_s, sample_t = dask.compute(_sample("x_s", x_s, n_sample, rng), _sample("x_t", x_t, n_sample, rng))
         feature_map = NystroemMap.fit(sample_s, sample_t, n_landmarks=n_landmarks, bandwidth=bandwidth, seed=seed)

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bures.arrays import describe
-from bures.feature_maps._base import check_count
+from bures.arrays import check_count, describe
 from bures.integrations._shift_reading import ShiftReading, read_shift
 from bures.networks._modes import evaluation_mode
 

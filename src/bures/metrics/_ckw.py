@@ -14,6 +14,7 @@ from bures.kernels import Bandwidth, Kernel, source_share
 from bures.labels import Conditioning, Labels
 from bures.metrics._mmd import ONE_RKHS_RULES, squared_mean_difference
 from bures.metrics._problem import ConditionalProblem, conditional_problem
+from bures.wording import listed
 
 __all__ = ["MissingClassWarning", "ckw", "class_mean_terms", "mean_term", "warn_of_missing_classes"]
 
@@ -182,8 +183,7 @@ def warn_of_missing_classes(
     for domain, own, other in (("source", frequency_s, frequency_t), ("target", frequency_t, frequency_s)):
         missing = ((own <= 0) & (other > 0)).nonzero().flatten().tolist()
         if missing:
-            listed = ", ".join(repr(names[c]) for c in missing[:5]) + (", ..." if len(missing) > 5 else "")
-            parts.append(f"class {listed} from the {domain}")
+            parts.append(f"{listed((repr(names[c]) for c in missing), noun='class')} from the {domain}")
     if parts:
         message = f"missing: {' and '.join(parts)}; the means of such classes are left out of the distance"
         warnings.warn(message, MissingClassWarning, stacklevel=stacklevel)

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, check_seed, full_precision, is_whole
+from bures.arrays import Array, check_count, check_seed, full_precision
 from bures.factors import Factor, LabelKernel, UnconditionalFactor
 from bures.kernels import Bandwidth, GramBlocks, Kernel
 from bures.labels import Conditioning, Labels
@@ -81,9 +81,8 @@ def explain(
     Conditional Kernel Bures
       squared distance    ...
     """
-    for name, count in (("n_permutations", n_permutations), ("n_bootstrap", n_bootstrap)):
-        if not is_whole(count, 0):
-            raise ValueError(f"{name}={count!r} is out of range; accepted is a whole number, 0 to leave it out")
+    n_permutations = check_count("n_permutations", n_permutations, minimum=0, alternatives="; 0 leaves it out")
+    n_bootstrap = check_count("n_bootstrap", n_bootstrap, minimum=0, alternatives="; 0 leaves it out")
     seed = check_seed(seed)
     with full_precision(xs), torch.no_grad():
         problem = conditional_problem(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from bures.wording import listed, table_lines
+
 __all__ = ["ClassTerms", "Explanation"]
 
 ROWS_SHOWN = 12
@@ -153,7 +155,7 @@ class Explanation:
             rows.append(("label bandwidth", ", ".join(f"{value:.4g}" for value in self.label_bandwidths)))
         rows.append(("eps", f"{self.eps:.4g}"))
         if self.missing_classes:
-            rows.append(("in one domain only", ", ".join(map(str, self.missing_classes[:ROWS_SHOWN]))))
+            rows.append(("in one domain only", listed(self.missing_classes, ROWS_SHOWN)))
         return rows
 
     def _class_table(self) -> tuple[list[str], list[list[str]]]:
@@ -172,16 +174,7 @@ class Explanation:
     def __repr__(self) -> str:
         lines = ["Conditional Kernel Bures", *(f"  {label:<20}{text}" for label, text in self._summary())]
         if self.classes:
-            header, rows = self._class_table()
-            hidden = len(rows) - ROWS_SHOWN
-            rows = rows[:ROWS_SHOWN]
-            widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
-            lines.append("")
-            for row in [header, *rows]:
-                cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-                lines.append("  " + "  ".join([row[0].ljust(widths[0]), *cells]))
-            if hidden > 0:
-                lines.append(f"  ... and {hidden} more classes")
+            lines += ["", *table_lines(*self._class_table(), ROWS_SHOWN)]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -9,7 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, as_sample_weight, check_finite, is_tensor_call, numpy_to_tensor, refuse_masked
+from bures.arrays import (
+    Array,
+    as_features,
+    as_sample_weight,
+    check_finite,
+    is_tensor_call,
+    numpy_to_tensor,
+    refuse_masked,
+)
 from bures.labels import Labels, class_prior_weights, read_labels
 from bures.metrics._problem import assemble_problem, check_options
 
@@ -85,15 +93,7 @@ def ckb_of_pairs(
 
 
 def _read_features(name: str, value: Array) -> Tensor:
-    x = value if isinstance(value, Tensor) else numpy_to_tensor(name, value)
-    if x.is_complex():
-        raise TypeError(f"{name} has dtype {x.dtype}; accepted are real floating-point and integer dtypes")
-    if 0 in x.shape:
-        raise ValueError(f"{name} is empty (shape {tuple(x.shape)}); at least one sample and one feature are needed")
-    if not x.is_floating_point():
-        x = x.to(torch.get_default_dtype())
-    elif x.dtype.itemsize < 4:
-        x = x.float()
+    x = as_features(name, value)
     check_finite(name, x.reshape(-1, x.shape[-1]))
     return x
 

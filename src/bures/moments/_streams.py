@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bures.arrays import is_whole
-from bures.feature_maps._base import check_count
+from bures.arrays import check_count
+from bures.wording import listed
 
 __all__ = ["read_chunks"]
 
@@ -52,9 +52,7 @@ def read_chunks(
     [4, 4, 2]
     """
     path = Path(x)
-    check_count("chunk", chunk)
-    if not is_whole(start, 0):
-        raise ValueError(f"start={start!r} is not accepted; accepted is a number of rows, 0 or more")
+    chunk, start = check_count("chunk", chunk), check_count("start", start, minimum=0)
     if not path.is_file():
         raise FileNotFoundError(f"x={str(path)!r} {'is a folder' if path.is_dir() else 'does not exist'}")
     readers = {".npy": _npy_chunks, ".parquet": _parquet_chunks}
@@ -109,8 +107,9 @@ def _parquet_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair
         label_columns = [y] if isinstance(y, str) else list(y)
         missing = [name for name in label_columns if name not in names]
         if missing:
-            listed = ", ".join(repr(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
-            raise ValueError(f"y names the column {missing[0]!r}, which is not in {path}; it holds {listed}")
+            raise ValueError(
+                f"y names the column {missing[0]!r}, which is not in {path}; it holds {listed(map(repr, names), 20)}"
+            )
         feature_columns = [name for name in names if name not in label_columns]
         _check_start(path, start, file.metadata.num_rows)
         groups, skip = _groups_from(file, start)

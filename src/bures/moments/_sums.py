@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 
-from bures.arrays import Array, check_choice, check_positive
+from bures.arrays import Array, check_choice, check_count, check_positive
 from bures.feature_maps import FeatureMap
-from bures.feature_maps._base import check_count
 from bures.moments._chunks import Chunk, read_chunk
 from bures.moments._scatter import Scatter, block_rows, scatter_of
 from bures.tensor_files import check_schema
@@ -17,7 +16,7 @@ from bures.tensor_files import check_schema
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["SCHEMA", "MomentSums"]
+__all__ = ["LOADED", "SCHEMA", "MomentSums"]
 
 SCHEMA = 1
 PRECISIONS = {"float64": torch.float64, "mixed": torch.float32}
@@ -52,7 +51,7 @@ class MomentSums:
         check_choice("precision", precision, tuple(PRECISIONS))
         if decay is not None and check_positive("decay", decay) > 1:
             raise ValueError(f"decay={decay!r} is out of range; accepted are numbers from 0 to 1, or None")
-        self.n_classes = check_count("n_classes", n_classes)
+        n_classes = self.n_classes = check_count("n_classes", n_classes)
         if label_map is not None and (labels == "hard" or label_map.n_inputs != n_classes):
             raise ValueError(
                 f"label_map takes {label_map.n_inputs} columns, beside labels={labels!r} and n_classes={n_classes}; "

@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bures.arrays import describe
-from bures.networks._checks import check_count
+from bures.arrays import check_count, describe
 from bures.networks._lenet import LeNet
 from bures.networks._preprocessing import Preprocessing
 from bures.networks._timm import timm_model

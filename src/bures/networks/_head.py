@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from bures.networks._checks import check_batch_size, check_count
+from bures.arrays import check_count
+from bures.networks._checks import check_batch_size
 
 __all__ = ["BottleneckHead", "LinearHead", "NetworkOutput"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from bures.arrays import check_choice
-from bures.networks._checks import check_batch_size, check_count
+from bures.arrays import check_choice, check_count
+from bures.networks._checks import check_batch_size
 
 __all__ = ["NORMS", "LeNet"]
 

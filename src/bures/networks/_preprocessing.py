@@ -8,8 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from bures.arrays import check_choice, describe
-from bures.networks._checks import check_count
+from bures.arrays import check_choice, check_count, describe
 
 __all__ = ["Preprocessing"]
 

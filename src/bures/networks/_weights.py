@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from os import PathLike
 from pathlib import Path
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+
+from bures.wording import listed
 
 __all__ = ["StrPath", "fetch", "fit_weights", "read_weights"]
 
@@ -116,7 +118,7 @@ def fit_weights(module: nn.Module, state: Mapping[str, Tensor], *, source: str, 
         "of another shape": shapes,
         "not finite": broken,
     }
-    found = [f"{len(names)} {problem}: {_listed(names)}" for problem, names in problems.items() if names]
+    found = [f"{len(names)} {problem}: {listed(names, LISTED)}" for problem, names in problems.items() if names]
     if found:
         raise ValueError(f"{source} does not fit the network; {'; '.join(found)}")
 
@@ -124,12 +126,6 @@ def fit_weights(module: nn.Module, state: Mapping[str, Tensor], *, source: str, 
 def _renamed(name: str) -> str:
     """The name of a weight today; torchvision's DenseNet files have names that no module can have any more."""
     return re.sub(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)", r"\1\2", name)
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f", ... and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more
 
 
 def fetch(url: str, *, download: bool, argument: str) -> Path:

@@ -16,7 +16,7 @@ from bures.report._words import shorten
 from bures.training._kept import KeptDomain, KeptSamples
 from bures.training._pictures import COLUMNS, encode_sheet
 
-__all__ = ["map_data"]
+__all__ = ["as_uri", "map_data"]
 
 POINTS = 10_000  # of all maps of a page together
 PICTURES = 2_600_000  # bytes of all sheets of small pictures together

@@ -17,8 +17,9 @@ from bures.kinds import FIELDS, LIST, NUMBER, WHOLE, check_kinds
 from bures.provenance import shell_command
 from bures.training import RunFolder
 from bures.training._kept import KeptSamples, read_kept
+from bures.training._run_folder import COMPARISON
 
-__all__ = ["RunRecord", "baseline_of", "read_run", "read_runs", "sibling_baseline"]
+__all__ = ["RunRecord", "baseline_of", "last_value", "read_run", "read_runs", "sibling_baseline"]
 
 KINDS = {
     **dict.fromkeys(("recipe", "network", "hardware", "versions", "data", "data.*", "final", "final.best"), FIELDS),
@@ -32,7 +33,6 @@ KINDS = {
     "final.accuracy_by_batchnorm.*": NUMBER,
     "final.best.accuracy": NUMBER,
 }
-COMPARISON = "adapt.json"  # what `bures adapt` was asked for, in a folder of several runs
 
 
 @dataclass(frozen=True, eq=False)

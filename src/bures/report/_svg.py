@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from bures.report._calibration import Reliability
 from bures.report._words import MINUS, percent
 
-__all__ = ["Series", "line_chart", "nice_ticks", "reliability_chart", "shift_chart"]
+__all__ = ["COLOURS", "Change", "Series", "line_chart", "nice_ticks", "reliability_chart", "shift_chart"]
 
 WIDTH, HEIGHT = 260, 168
 LEFT, RIGHT, TOP, BOTTOM = 36, 8, 8, 22

@@ -13,6 +13,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from bures import __version__
+from bures.arrays import check_count
 from bures.files import check_output, to_json, write_text
 from bures.report._content import report_content
 from bures.report._runs import read_runs
@@ -56,8 +57,7 @@ def write_report(paths: Iterable[str | Path], output: str | Path | None = None, 
     ...     page.name, page.read_text().startswith("<!doctype html>")
     ('report.html', True)
     """
-    if isinstance(tsne, bool) or not isinstance(tsne, int) or tsne < 0:
-        raise ValueError(f"tsne={tsne!r} is out of range; accepted are 0 and any number of samples")
+    tsne = check_count("tsne", tsne, minimum=0)
     if isinstance(paths, (str, Path)):
         paths = [paths]
     folders = [Path(path) for path in paths]

@@ -8,10 +8,12 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
-from bures.arrays import Array, as_sample_weight, check_positive, is_whole
+from bures.arrays import Array, as_sample_weight, check_count, check_positive
 from bures.selection._evidence import read_labels, read_probabilities
 
 __all__ = [
+    "COLDEST",
+    "HOTTEST",
     "Bin",
     "Reliability",
     "expected_calibration_error",
@@ -25,7 +27,17 @@ COLDEST, HOTTEST = 1e-2, 1e2
 
 
 class Bin(NamedTuple):
-    """Predictions of similar confidence: how many, their mean confidence and the share that is right."""
+    """Predictions of similar confidence.
+
+    Attributes
+    ----------
+    samples : int
+        How many there are.
+    confidence : float
+        Their mean confidence.
+    accuracy : float
+        The share that is right.
+    """
 
     samples: int
     confidence: float
@@ -33,7 +45,15 @@ class Bin(NamedTuple):
 
 
 class Reliability(NamedTuple):
-    """Expected calibration error, and the bins that it is made of; bins without samples are left out."""
+    """How far confidence is from accuracy; `reliability` finds it.
+
+    Attributes
+    ----------
+    error : float
+        Expected calibration error.
+    bins : tuple of Bin
+        What it is made of; bins without samples are left out.
+    """
 
     error: float
     bins: tuple[Bin, ...]
@@ -68,12 +88,11 @@ def reliability(probabilities: Array, labels: Array, *, n_bins: int = 15) -> Rel
     >>> reliability(p, np.array([0, 0, 0, 1])).bins
     (Bin(samples=4, confidence=0.75, accuracy=0.75),)
     """
-    if not is_whole(n_bins, 1):
-        raise ValueError(f"n_bins={n_bins!r} is out of range; accepted is a whole number from 1 up")
+    n_bins = check_count("n_bins", n_bins)
     p, y = _read(probabilities, labels)
     confidence, predicted = p.max(dim=1)
     right = (predicted == y).double()
-    counts, *sums = sum_by_confidence(confidence, right, int(n_bins))
+    counts, *sums = sum_by_confidence(confidence, right, n_bins)
     error = float((sums[0] - sums[1]).abs().sum() / len(p))
     bins = (Bin(int(n), float(c / n), float(r / n)) for n, c, r in zip(counts, *sums, strict=True) if n > 0)
     return Reliability(error, tuple(bins))

@@ -25,8 +25,11 @@ PSEUDO_LABELS = ("soft", "hard")
 # The squared CKB and the problem it is of, which CKW adds its means to; NaN and None where there is none.
 Distance = tuple[float, ConditionalProblem | None]
 
-# What was computed in `shared_distances`, by the identity of the arrays and the options; None outside of it.
-_known: ContextVar[dict[tuple[object, ...], Distance] | None] = ContextVar("_known", default=None)
+# What was computed in `shared_distances`, by the identity of the arrays and the options; None outside of it. The arrays
+# lie beside it: as long as they are there, no other has their identity.
+_known: ContextVar[dict[tuple[object, ...], tuple[tuple[Array, ...], Distance]] | None] = ContextVar(
+    "_known", default=None
+)
 
 
 @register("ckb")
@@ -149,7 +152,7 @@ def _distance(
     arrays = (source_features, source_labels, target_features, target_probabilities)
     key = (*map(id, arrays), pseudo_labels, eps, max_samples)
     if known is not None and key in known:
-        return known[key]
+        return known[key][1]
     check_choice("pseudo_labels", pseudo_labels, PSEUDO_LABELS)
     p = read_probabilities("target_probabilities", target_probabilities)
     y = read_labels("source_labels", source_labels, p.shape[1])
@@ -167,7 +170,7 @@ def _distance(
         problem = conditional_problem(xs, y, xt, yt, eps=eps)
         found = float(problem.squared_distance()), problem
     if known is not None:
-        known[key] = found
+        known[key] = arrays, found
     return found
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ REMEDIES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False, slots=True)
+@dataclass(frozen=True, init=False, eq=False, repr=False, slots=True)
 class Evidence:
     """All that a validator may know of a model. There is no place in it for target labels.
 
@@ -66,18 +67,39 @@ class Evidence:
     validation_probabilities: Tensor | None = None
     validation_labels: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        for name, value in self._parts("_features").items():
-            object.__setattr__(self, name, read_features(name, value))
-        for name, value in self._parts("_probabilities").items():
-            object.__setattr__(self, name, read_probabilities(name, value))
+    def __init__(
+        self,
+        *,
+        target_probabilities: Array | None = None,
+        target_features: Array | None = None,
+        source_features: Array | None = None,
+        source_labels: Array | None = None,
+        validation_features: Array | None = None,
+        validation_probabilities: Array | None = None,
+        validation_labels: Array | None = None,
+    ) -> None:
+        features = {
+            "target_features": target_features,
+            "source_features": source_features,
+            "validation_features": validation_features,
+        }
+        probabilities = {
+            "target_probabilities": target_probabilities,
+            "validation_probabilities": validation_probabilities,
+        }
+        labels = {"source_labels": source_labels, "validation_labels": validation_labels}
+        self._keep(features, read_features)
+        self._keep(probabilities, read_probabilities)
         classes = next((value.shape[1] for value in self._parts("_probabilities").values()), None)
-        for name, value in self._parts("_labels").items():
-            object.__setattr__(self, name, read_labels(name, value, classes))
+        self._keep(labels, partial(read_labels, n_classes=classes))
         for part in ("target", "source", "validation"):
             self._check_lengths(part)
         self._check_widths("features")
         self._check_widths("probabilities")
+
+    def _keep(self, given: Mapping[str, Array | None], read: Callable[[str, Array], Tensor]) -> None:
+        for name, value in given.items():
+            object.__setattr__(self, name, None if value is None else read(name, value))
 
     def _parts(self, text: str) -> dict[str, Tensor]:
         found = {item.name: getattr(self, item.name) for item in fields(self) if text in item.name}

@@ -11,7 +11,15 @@ from bures.arrays import Array, check_positive
 from bures.selection._evidence import read_probabilities
 from bures.selection._validator import register
 
-__all__ = ["information", "negative_entropy", "neighbourhood_density", "relative_nuclear_norm", "row_entropies"]
+__all__ = [
+    "information",
+    "negative_entropy",
+    "neighbourhood_density",
+    "relative_nuclear_norm",
+    "row_entropies",
+    "subsample",
+    "subset",
+]
 
 CHUNK = 2**22  # entries of a block of similarities
 RANK = 2048  # of the Gram matrix whose eigenvalues are taken

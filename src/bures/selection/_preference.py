@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from bures.arrays import check_choice
-from bures.selection._study import epoch_regret, run_regret
+from bures.selection._study import Columns, epoch_regret, groups, run_regret
 from bures.selection._study_rows import end_rows, epoch_rows, judged_runs
 from bures.selection._validator import DEFAULT_VALIDATOR, validator_names
 
@@ -140,8 +140,8 @@ def _run_differences(ends: pd.DataFrame, name: str, current: str) -> pd.Series[f
     return regrets[current] - regrets[name]
 
 
-def _by_group(rows: pd.DataFrame, keys: list[str], value: Callable[[pd.DataFrame], float]) -> pd.Series[float]:
-    found = {name: value(part) for name, part in rows.groupby(keys)}
+def _by_group(rows: pd.DataFrame, keys: list[str], value: Callable[[Columns], float]) -> pd.Series[float]:
+    found = {name: value(part) for name, part in groups(rows, keys)}
     return pd.Series(list(found.values()), index=pd.MultiIndex.from_tuples(list(found), names=keys))
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from bures.selection._study_rows import end_rows, epoch_rows, judged_runs
 
-__all__ = ["study"]
+__all__ = ["Columns", "epoch_regret", "groups", "run_regret", "study"]
+
+Columns = Mapping[str, NDArray[Any]]
 
 
 def study(
@@ -92,7 +96,7 @@ def _choice_of_epochs(rows: pd.DataFrame | None) -> dict[str, float]:
     """What the choices of one validator among the epochs of each run are worth."""
     if rows is None:
         return dict.fromkeys(("correlation_epochs", "accuracy", "gain_over_last", "regret"), math.nan) | {"runs": 0}
-    runs = [run for _, run in rows.groupby("run")]
+    runs = [run for _, run in groups(rows, "run")]
     chosen, last, oracle = (100 * np.array(values) for values in zip(*map(_chosen, runs), strict=True))
     return {
         "runs": len(runs),
@@ -105,7 +109,7 @@ def _choice_of_epochs(rows: pd.DataFrame | None) -> dict[str, float]:
 
 def _choice_of_runs(rows: pd.DataFrame | None) -> dict[str, float]:
     """What the choice of one validator among the runs of each task is worth."""
-    tasks = [] if rows is None else [task for _, task in rows.groupby("task") if len(task) > 1]
+    tasks = [] if rows is None else [task for _, task in groups(rows, "task") if len(task["run"]) > 1]
     return {
         "correlation_runs": _mean([_spearman(task) for task in tasks]),
         "regret_runs": 100 * _mean([run_regret(task) for task in tasks]),
@@ -113,29 +117,37 @@ def _choice_of_runs(rows: pd.DataFrame | None) -> dict[str, float]:
     }
 
 
-def _chosen(run: pd.DataFrame) -> tuple[float, float, float]:
+def groups(rows: pd.DataFrame, keys: str | list[str]) -> Iterator[tuple[Any, Columns]]:
+    """The columns of each group of rows, with its name and sorted by it; frames of a few rows are slow."""
+    columns = {str(name): values.to_numpy() for name, values in rows.items()}
+    places: dict[Any, Any] = dict(rows.groupby(keys).indices)
+    for name in sorted(places):
+        yield name, {column: values[places[name]] for column, values in columns.items()}
+
+
+def _chosen(run: Columns) -> tuple[float, float, float]:
     """Accuracy of the epoch with the best score (the first of equals, as training keeps it), the last and the best."""
-    ordered = run.sort_values("epoch")
-    return ordered["accuracy"].iloc[int(ordered["score"].argmax())], run["last"].iloc[0], run["oracle"].iloc[0]
+    order = np.argsort(run["epoch"], kind="stable")
+    return run["accuracy"][order[run["score"][order].argmax()]], run["last"][0], run["oracle"][0]
 
 
-def epoch_regret(run: pd.DataFrame) -> float:
+def epoch_regret(run: Columns) -> float:
     """What a choice among the epochs of a run loses against the best of them."""
     chosen, _, oracle = _chosen(run)
     return oracle - chosen
 
 
-def run_regret(task: pd.DataFrame) -> float:
+def run_regret(task: Columns) -> float:
     """What a choice among the runs of a task loses against the best of them."""
-    return float(task["accuracy"].max() - task["accuracy"].iloc[int(task["score"].argmax())])
+    return float(task["accuracy"].max() - task["accuracy"][task["score"].argmax()])
 
 
-def _spearman(rows: pd.DataFrame) -> float:
+def _spearman(rows: Columns) -> float:
     """Correlation of the ranks of score and accuracy; NaN where one of them is the same everywhere."""
-    ranks = rows[["score", "accuracy"]].rank()
-    if (ranks.nunique() < 2).any():
+    ranks = [rankdata(rows[name]) for name in ("score", "accuracy")]
+    if any((rank == rank[0]).all() for rank in ranks):
         return math.nan
-    return float(np.corrcoef(ranks.to_numpy().T)[0, 1])
+    return float(np.asarray(np.corrcoef(ranks))[0, 1])
 
 
 def _mean(values: Sequence[float]) -> float:

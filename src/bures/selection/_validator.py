@@ -99,7 +99,12 @@ def register(name: str) -> Callable[[Score], Score]:
 
 
 def validator_names(*, holdout: bool = True) -> list[str]:
-    """The names of all validators, sorted; without ``holdout`` those that need no held-out source samples.
+    """The names of all validators, sorted.
+
+    Parameters
+    ----------
+    holdout : bool, optional
+        False leaves out those that need held-out source samples.
 
     Examples
     --------
@@ -113,6 +118,11 @@ def validator_names(*, holdout: bool = True) -> list[str]:
 
 def validator_options(name: str) -> dict[str, Any]:
     """The options of a validator with their defaults.
+
+    Parameters
+    ----------
+    name : str
+        One of `validator_names`.
 
     Examples
     --------

@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bures.arrays import Array, is_whole
+from bures.arrays import Array, check_count
 from bures.feature_maps import NystroemMap
-from bures.feature_maps._base import check_count
 from bures.metrics import MissingClassWarning
 from bures.shift._label_test import label_test
 from bures.shift._priors import BOOTSTRAP_UP_TO, ClassFrequencies
@@ -24,6 +23,7 @@ from bures.shift._words import advise, conditional_words, headline, label_words,
 from bures.testing import ShiftTest, conditional_test, marginal_test
 from bures.testing._aggregate import holm
 from bures.testing._run import check_test_options
+from bures.wording import listed
 
 __all__ = ["shift_report"]
 
@@ -105,9 +105,8 @@ def shift_report(
     ...
     """
     check_test_options(n_permutations, level, seed)
-    check_count("max_samples", max_samples)
-    if not is_whole(n_bootstrap, 0):
-        raise ValueError(f"n_bootstrap={n_bootstrap!r} is not accepted; accepted is an integer, 0 to leave it out")
+    max_samples = check_count("max_samples", max_samples)
+    n_bootstrap = check_count("n_bootstrap", n_bootstrap, minimum=0, alternatives="; 0 leaves it out")
     rng = np.random.default_rng(seed)
     data = read_data(xs, ys, xt, yt, labels, predicted_s, classifier, max_samples, rng, seed)
     options: dict[str, Any] = {"n_permutations": n_permutations, "level": level, "seed": seed, "progress": progress}
@@ -277,11 +276,10 @@ def _general_notes(data: Data, findings: dict[str, Finding], conditional: ShiftT
         notes.append(f"there is one class only, {data.names[0]}: there can be no label shift, and P(X|Y) is P(X)")
     count_s, count_t = data.counts()
     for counts, others, domain in ((count_s, count_t, "source"), (count_t, count_s, "target")):
-        missing = [str(data.names[c]) for c in np.flatnonzero((counts == 0) & (others > 0))]
+        missing = [data.names[c] for c in np.flatnonzero((counts == 0) & (others > 0))]
         if missing:
-            listed = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
             verb = "predicted in" if data.predicted else "in"
-            notes.append(f"not {verb} the {domain}: class {listed}; P(X|Y) was not compared there")
+            notes.append(f"not {verb} the {domain}: {listed(missing, noun='class')}; P(X|Y) was not compared there")
     if conditional is not None:
         skip = "there is one class only"
         notes += [note for note in conditional.notes if not note.startswith(skip)]

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["ClassFrequencies", "class_weights", "counted_frequencies", "estimated_frequencies"]
+__all__ = ["BOOTSTRAP_UP_TO", "ClassFrequencies", "class_weights", "counted_frequencies", "estimated_frequencies"]
 
 RIDGE = 1e-2
 """Pull of the weights towards one, relative to the mean square of the frequencies, while a network is learning."""

@@ -11,6 +11,7 @@ from bures.arrays import check_choice
 from bures.files import check_output, to_json, write_text
 from bures.testing import ShiftTest
 from bures.testing._plain import plain
+from bures.wording import table_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,20 +175,14 @@ class ShiftReport:
         return sorted(self.classes, key=lambda row: (math.isnan(row.p_adjusted), row.p_adjusted, -row.effect_size))
 
     def _class_lines(self) -> list[str]:
-        table = [["class", "source", "target", "95 %", "effect size", "p (Holm)", ""]]
-        for row in self.ranked_classes()[:CLASSES_SHOWN]:
+        rows = []
+        for row in self.ranked_classes():
             interval = "" if math.isnan(row.low) else f"{row.low:.1%} to {row.high:.1%}"
             numbers = ["-" if math.isnan(v) else f"{v:.3g}" for v in (row.effect_size, row.p_adjusted)]
             mark = "shifted" if row.p_adjusted <= self.level else ""
             shares = [f"{row.frequency_source:.1%}", f"{row.frequency_target:.1%}"]
-            table.append([str(row.name), *shares, interval, *numbers, mark])
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [
-            "  " + "  ".join([cells[0].ljust(widths[0]), *map(str.rjust, cells[1:], widths[1:])]).rstrip()
-            for cells in table
-        ]
-        hidden = len(self.classes) - CLASSES_SHOWN
-        return [*lines, f"  ... and {hidden} more classes"] if hidden > 0 else lines
+            rows.append([str(row.name), *shares, interval, *numbers, mark])
+        return table_lines(["class", "source", "target", "95 %", "effect size", "p (Holm)", ""], rows, CLASSES_SHOWN)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain Python objects."""

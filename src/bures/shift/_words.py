@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bures.shift._report import Advice, Finding
+from bures.wording import listed
 
 __all__ = ["advise", "conditional_words", "headline", "label_words", "marginal_words"]
 
@@ -56,8 +57,7 @@ def conditional_words(
         if len(shifted) == n_classes > 1:
             text += f"; it is in all {n_classes} classes"
         elif shifted:
-            listed = ", ".join(map(str, shifted[:5])) + (", ..." if len(shifted) > 5 else "")
-            text += f"; it is in {len(shifted)} of {n_classes} classes: {listed}"
+            text += f"; it is in {len(shifted)} of {n_classes} classes: {listed(shifted)}"
         elif n_classes > 1:
             text += "; no single class stands out"
     return text

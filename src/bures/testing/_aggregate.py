@@ -39,9 +39,19 @@ def aggregate(values: Tensor, resolution: float = 0.0) -> Tensor:
 def holm(p_values: Sequence[float]) -> list[float]:
     """p-values adjusted by Holm's step-down rule, in the order given.
 
+    Parameters
+    ----------
+    p_values : sequence of float
+        Of tests that are made together.
+
+    Returns
+    -------
+    list of float
+        Rejecting where these are at most the level keeps the probability of any false rejection below it.
+
     Examples
     --------
-    >>> from bures.testing._aggregate import holm
+    >>> from bures.experiments import holm
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """

@@ -18,6 +18,7 @@ from bures.testing._predictions import label_kind, unwrap
 from bures.testing._representation import Bandwidths, check_kernel_options
 from bures.testing._result import ShiftTest
 from bures.testing._run import CLASSES_TESTED, Question, check_test_options, run_test
+from bures.wording import listed
 
 __all__ = ["conditional_test"]
 
@@ -200,8 +201,9 @@ def _shared_classes(ys: Tensor, yt: Tensor, names: list[Any]) -> tuple[Tensor, l
         )
     left_out = tuple(names[c] for c in missing)
     if left_out:
-        listed = ", ".join(map(repr, left_out[:5])) + (", ..." if len(left_out) > 5 else "")
-        message = f"class {listed} occurs in one domain only; its samples are left out of the test"
+        verb, whose = ("occurs", "its") if len(left_out) == 1 else ("occur", "their")
+        named = listed(map(repr, left_out), noun="class")
+        message = f"{named} {verb} in one domain only; {whose} samples are left out of the test"
         warnings.warn(message, MissingClassWarning, stacklevel=3)
     return kept, [names[c] for c in kept.tolist()], left_out
 

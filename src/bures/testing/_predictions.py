@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bures.arrays import Array, as_feature_pair, check_seed, describe, is_whole, refuse_masked
+from bures.arrays import Array, as_feature_pair, check_count, check_seed, describe, refuse_masked
 
 __all__ = ["LABELS", "LabelPair", "PredictedLabels", "is_marked", "label_kind", "out_of_fold_labels", "unwrap"]
 
@@ -58,6 +58,11 @@ class PredictedLabels:
 
 class LabelPair(NamedTuple):
     """Predicted labels of source and target.
+
+    Attributes
+    ----------
+    source, target : PredictedLabels
+        Of n source samples and of m target samples.
 
     Examples
     --------
@@ -109,8 +114,7 @@ def out_of_fold_labels(
     >>> bures.conditional_test(xs, ys_predicted, xt, yt_predicted, n_permutations=99).labels
     'predicted'
     """
-    if not is_whole(n_folds, 2):
-        raise ValueError(f"n_folds={n_folds!r} is not accepted; accepted is an integer of at least 2")
+    n_folds = check_count("n_folds", n_folds, minimum=2)
     check_seed(seed)
     tensors = as_feature_pair(xs, xt)
     s, t = (x.detach().cpu().double().numpy() for x in tensors)

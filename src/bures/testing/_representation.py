@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bures.arrays import check_count
 from bures.feature_maps import NystroemMap
 from bures.feature_maps._bandwidth import pooled_bandwidth
-from bures.feature_maps._base import check_count
 from bures.kernels import Bandwidth, Kernel, check_bandwidth, check_kernel, gram_blocks
 from bures.testing._design import Design
 from bures.testing._engines import Engine, FeatureEngine, GramEngine, leading_directions

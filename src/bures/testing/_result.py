@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bures.wording import listed, table_lines
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -156,8 +158,7 @@ class ShiftTest:
         if self.labels == "predicted":
             facts.append(("labels", "predicted out of fold, in both domains"))
         if self.missing_classes:
-            listed = ", ".join(map(str, self.missing_classes[:CLASSES_SHOWN]))
-            facts.append(("left out", f"{listed}   (in one domain only)"))
+            facts.append(("left out", f"{listed(self.missing_classes, CLASSES_SHOWN)}   (in one domain only)"))
         lines = [f"Two-sample test: {verdict} at level {self.level:g}"]
         lines += [f"  {label:<18}{text}" for label, text in facts]
         if self.classes:
@@ -166,19 +167,12 @@ class ShiftTest:
         return "\n".join(lines)
 
     def _class_lines(self) -> list[str]:
-        ranked = sorted(self.classes, key=lambda row: (row.p_adjusted, -row.effect_size))
-        table = [["class", "source", "target", "effect size", "p", "p (Holm)", ""]]
-        for row in ranked[:CLASSES_SHOWN]:
+        rows = []
+        for row in sorted(self.classes, key=lambda row: (row.p_adjusted, -row.effect_size)):
             mark = "shifted" if row.p_adjusted <= self.level else ""
             numbers = [f"{row.effect_size:.3g}", f"{row.p_value:.3g}", f"{row.p_adjusted:.3g}"]
-            table.append([str(row.name), str(row.n_source), str(row.n_target), *numbers, mark])
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [
-            "  " + "  ".join([cells[0].ljust(widths[0]), *map(str.rjust, cells[1:], widths[1:])]).rstrip()
-            for cells in table
-        ]
-        hidden = len(ranked) - CLASSES_SHOWN
-        return [*lines, f"  ... and {hidden} more classes"] if hidden > 0 else lines
+            rows.append([str(row.name), str(row.n_source), str(row.n_target), *numbers, mark])
+        return table_lines(["class", "source", "target", "effect size", "p", "p (Holm)", ""], rows, CLASSES_SHOWN)
 
     def to_dict(self, *, null: bool = False) -> dict[str, Any]:
         """What was found, as plain Python objects for JSON; the null sample only if ``null`` asks for it."""

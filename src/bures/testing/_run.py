@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bures.arrays import check_positive, check_seed
+from bures.arrays import check_count, check_positive, check_seed
 from bures.kernels import Kernel
 from bures.testing._aggregate import aggregate, holm, permutation_p_value
 from bures.testing._design import Design
@@ -19,8 +18,9 @@ from bures.testing._engines import Engine
 from bures.testing._permutations import log_arrangements, orders_within
 from bures.testing._representation import Bandwidths, is_exact, make_engine, resolve_bandwidths
 from bures.testing._result import ClassTest, ShiftTest
+from bures.wording import listed
 
-__all__ = ["RESOLUTION", "check_test_options", "run_test"]
+__all__ = ["CLASSES_TESTED", "RESOLUTION", "Question", "check_test_options", "run_test"]
 
 CLASS_DIRECTIONS = 64
 """A class with more samples than this in both domains is compared along so many leading directions of its samples."""
@@ -56,14 +56,13 @@ def check_test_options(n_permutations: object, level: object, seed: object) -> N
     alpha = check_positive("level", level)
     if alpha >= 1:
         raise ValueError(f"level={level!r} is out of range; accepted is a number between 0 and 1")
-    if isinstance(n_permutations, bool) or not isinstance(n_permutations, numbers.Integral) or n_permutations < 1:
-        raise ValueError(f"n_permutations={n_permutations!r} is not accepted; accepted is a positive integer")
+    count = check_count("n_permutations", n_permutations)
     check_seed(seed)
     needed = math.ceil(1 / alpha - 1e-9) - 1
-    if int(n_permutations) < needed:
+    if count < needed:
         raise ValueError(
-            f"n_permutations={n_permutations} can never reject at level={alpha:g}: the smallest p-value is "
-            f"1/{int(n_permutations) + 1} = {1 / (int(n_permutations) + 1):.2g}; pass at least {needed}"
+            f"n_permutations={count} can never reject at level={alpha:g}: the smallest p-value is "
+            f"1/{count + 1} = {1 / (count + 1):.2g}; pass at least {needed}"
         )
 
 
@@ -249,8 +248,8 @@ def _notes(
         )
     single = (torch.minimum(n, m) == 1).nonzero().flatten().tolist()
     if single and len(names) > 1:
-        listed = ", ".join(str(names[c]) for c in single[:5]) + (", ..." if len(single) > 5 else "")
-        notes.append(f"one sample only in one of the domains: class {listed}; little can be said of such classes")
+        named = listed((names[c] for c in single), noun="class")
+        notes.append(f"one sample only in one of the domains: {named}; little can be said of such classes")
     if classes and len(classes) / (1 + n_permutations) > level:
         notes.append(
             f"no class can be significant at level {level:g} after correction for {len(classes)} classes: that takes "

@@ -31,7 +31,15 @@ __all__ = ["Run", "adapt"]
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder and its manifest."""
+    """A finished run.
+
+    Parameters
+    ----------
+    path : Path
+        The run folder.
+    manifest : dict
+        What was run and with which outcome.
+    """
 
     path: Path
     manifest: dict[str, Any]

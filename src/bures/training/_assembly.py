@@ -25,9 +25,25 @@ COLOURS = 3  # channels of photographs
 class NetworkSpec:
     """All that is needed to build a network anew: its weights lie in a file beside it.
 
-    ``stored_size`` is the side to which images are warped when they are read, ``image_size`` that of the window the
-    network sees; both are None for feature vectors. ``backbone_batchnorm`` is "frozen" where BatchNorm of the backbone
-    keeps its statistics, whatever becomes of those of the head.
+    Parameters
+    ----------
+    name : str
+        The backbone.
+    n_classes : int
+    head : {"bottleneck", "linear"}
+    hidden, features : int
+        Widths of the head.
+    in_channels : int or None
+        Of the images, for LeNet.
+    in_features : int or None
+        Of feature vectors.
+    image_size, stored_size : int or None
+        Side of the window that the network sees, and that to which images are warped when they are read; None for
+        feature vectors.
+    norm : str or None
+        Normalisation of LeNet.
+    backbone_batchnorm : str, optional
+        "frozen" where BatchNorm of the backbone keeps its statistics, whatever becomes of those of the head.
     """
 
     name: str
@@ -70,7 +86,29 @@ class NetworkSpec:
 
 
 def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[NetworkSpec, Network, Inputs]:
-    """The network of a recipe for samples of these shapes, (d,) or (C, H, W)."""
+    """The network of a recipe for samples of given shapes.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Network, head, weights, image sizes and seed are read.
+    n_classes : int
+        K, at least 2.
+    *shapes : tuple of int
+        (d,) or (C, H, W), of the samples of each domain.
+
+    Returns
+    -------
+    NetworkSpec, Network, Inputs
+        How the network is built, the network in training mode, and what is done to its inputs.
+
+    Examples
+    --------
+    >>> from bures.training import Recipe, assemble
+    >>> spec, network, inputs = assemble(Recipe(hidden=32, features=16), 3, (5,), (5,))
+    >>> spec.name, network.head.out_features
+    ('identity', 16)
+    """
     if n_classes < 2:
         raise ValueError(f"the source has {n_classes} class; a classifier needs at least two")
     spec = _features_spec(recipe, n_classes, *shapes) if len(shapes[0]) == 1 else None

@@ -22,7 +22,16 @@ BATCHNORM = ("training", "target")
 
 
 class ClassResult(NamedTuple):
-    """One class: how many samples it has, how many were recognised, and their share; None without samples."""
+    """How a model does on one class.
+
+    Attributes
+    ----------
+    name : str
+    samples, correct : int
+        How many there are, and how many of them were recognised.
+    accuracy : float or None
+        Their share; None without samples.
+    """
 
     name: str
     samples: int
@@ -31,7 +40,13 @@ class ClassResult(NamedTuple):
 
 
 class Confusion(NamedTuple):
-    """How many samples of one class were taken for another."""
+    """How many samples of one class were taken for another.
+
+    Attributes
+    ----------
+    true, predicted : str
+    samples : int
+    """
 
     true: str
     predicted: str

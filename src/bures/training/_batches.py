@@ -20,7 +20,17 @@ __all__ = ["PairData", "Step", "largest_batch"]
 
 
 class Step(NamedTuple):
-    """What one training step reads: its number, source samples with labels, and target samples."""
+    """What one training step reads.
+
+    Attributes
+    ----------
+    number : int
+        Counted from 0.
+    x_s, y_s : Tensor (n, ...), (n,)
+        Source samples and their labels.
+    x_t : Tensor (m, ...)
+        Target samples.
+    """
 
     number: int
     x_s: Tensor

@@ -12,6 +12,7 @@ import torch
 from bures.files import atomic_file
 from bures.training._errors import CheckpointError
 from bures.training._recipe import Recipe
+from bures.wording import listed
 
 __all__ = ["compare", "load_checkpoint", "save_checkpoint"]
 
@@ -78,9 +79,8 @@ def compare(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -
         )
     if differing:  # what samples are, their size for one, may follow from the recipe
         differing = [name for name in differing if name not in data]
-        listed = ", ".join(f"{name} {there[name]!r} there, {expected.get(name)!r} here" for name in differing[:3])
-        more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+        values = listed((f"{name} {there[name]!r} there, {expected.get(name)!r} here" for name in differing), 3)
         raise CheckpointError(
-            f"{path} belongs to another recipe or other data: {listed}{more}; "
+            f"{path} belongs to another recipe or other data: {values}; "
             "resume with the recipe of that run, or choose another output folder"
         )

@@ -17,7 +17,7 @@ from bures.training._recorder import EpochRecorder
 from bures.training._run_folder import RunFolder
 from bures.training._signals import SignalListener
 
-__all__ = ["Checkpointer"]
+__all__ = ["Checkpointer", "restore"]
 
 
 class Checkpointer(L.Callback):

@@ -266,6 +266,11 @@ class Evaluator:
 def effective_classes(probabilities: Tensor) -> float:
     """Number of classes that the predictions are spread over: the exponential of the entropy of their frequencies.
 
+    Parameters
+    ----------
+    probabilities : Tensor (n, K)
+        The predicted class is the most probable one.
+
     Examples
     --------
     >>> import torch

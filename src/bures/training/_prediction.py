@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from bures.arrays import check_count
 from bures.data import TensorSamples
 from bures.data._decoding import Progress
 from bures.data._samples import Samples
 from bures.networks import Network, adapt_batchnorm
 from bures.networks._batchnorm import adaptable_layers, takes_samples_alone
-from bures.networks._checks import check_count
 from bures.networks._modes import evaluation_mode
 from bures.training._inputs import Inputs
 from bures.training._loading import end_with_parent
@@ -36,7 +36,14 @@ NUMBERS = 2**24  # of a batch at most: 111 photographs of 224 pixels, whose firs
 
 
 class Predictions(NamedTuple):
-    """Features (n, d) and class probabilities (n, K) of n samples, in float32 in the memory of the host."""
+    """What a network makes of n samples, in float32 in the memory of the host.
+
+    Attributes
+    ----------
+    features : Tensor (n, d)
+    probabilities : Tensor (n, K)
+        Of the classes.
+    """
 
     features: Tensor
     probabilities: Tensor

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import fields
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -61,7 +63,7 @@ def recipe_content(name: str | Path) -> dict[str, Any]:
             raise ValueError(
                 f"recipe={text!r} is unknown; accepted are {', '.join(recipe_names())} and files that end in .yaml"
             )
-        return _parse(text, (_recipe_folder() / f"{text}.yaml").read_text(encoding="utf-8"))
+        return deepcopy(_library_content(text))
     path = Path(text)
     if not path.is_file():
         raise FileNotFoundError(f"recipe={text!r} is not a file")
@@ -69,6 +71,11 @@ def recipe_content(name: str | Path) -> dict[str, Any]:
         return _parse(text, path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{text} is no text in UTF-8: {error}") from error
+
+
+@cache  # of grids each cell asks, and once more for every run that it may be in common with another grid
+def _library_content(name: str) -> dict[str, Any]:
+    return _parse(name, (_recipe_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def is_recipe_file(name: str | Path) -> bool:

@@ -32,8 +32,19 @@ SCHEMA = 1
 class SavedModel:
     """A trained network, the names of its classes, and what is done to its inputs.
 
-    A network that was trained on tables with named columns has these too, as ``feature_names``: columns of data are
-    found by name.
+    Parameters
+    ----------
+    network : Network
+        In evaluation mode.
+    spec : NetworkSpec
+        How it is built.
+    class_names : tuple of str
+        What its K outputs stand for.
+    inputs : Inputs
+        What is done to samples before the network sees them.
+    feature_names : tuple of str, optional
+        Names of the columns that it takes, where it was trained on tables that had some: columns of data are found by
+        name.
 
     Examples
     --------

@@ -81,17 +81,7 @@ def prepare(
     n_workers: int | None,
 ) -> Setting:
     """Align, hide, assemble: everything that has to be there before the first step."""
-    for name, value in (("source", source), ("target", target), ("evaluation", evaluation)):
-        if not isinstance(value, Domain) and not (name == "evaluation" and value is None):
-            raise TypeError(
-                f"{name} is a {type(value).__name__}; accepted is a Domain (bures.data.load_domain makes one)"
-            )
-    if not isinstance(recipe, Recipe):
-        raise TypeError(
-            f"recipe is a {type(recipe).__name__}; accepted is a Recipe (bures.training.load_recipe reads one)"
-        )
-    if source.labels is None:
-        raise ValueError(f"source {source.name!r} is unlabelled; training needs its labels")
+    _check_arguments(source, target, evaluation, recipe)
     method = recipe.build_method()
     warn_of_what_is_ignored(method, recipe)
     target, labelled = align_columns(source, align_classes(source, target, partial=partial)), source
@@ -137,6 +127,21 @@ def prepare(
     # Labels are hidden in both, so the same samples have the same checksum; large domains take a while to hash.
     checksums["evaluation"] = checksums["target"] if same else checksum(evaluation)
     return Setting(recipe, spec, network, inputs, method, source, masked, evaluator, data, checksums)
+
+
+def _check_arguments(source: object, target: object, evaluation: object, recipe: object) -> None:
+    for name, value in (("source", source), ("target", target), ("evaluation", evaluation)):
+        if not isinstance(value, Domain) and not (name == "evaluation" and value is None):
+            raise TypeError(
+                f"{name} is a {type(value).__name__}; accepted is a Domain (bures.data.load_domain makes one)"
+            )
+    if not isinstance(recipe, Recipe):
+        raise TypeError(
+            f"recipe is a {type(recipe).__name__}; accepted is a Recipe (bures.training.load_recipe reads one)"
+        )
+    assert isinstance(source, Domain)
+    if source.labels is None:
+        raise ValueError(f"source {source.name!r} is unlabelled; training needs its labels")
 
 
 def make_ready(method: Method, recipe: Recipe, spec: NetworkSpec, network: Network, inputs: Inputs) -> None:
