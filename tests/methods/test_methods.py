@@ -271,5 +271,30 @@ def test_an_option_that_will_not_do_is_named_with_what_was_given(name, options, 
         make_method(name, **options)
 
 
+@pytest.mark.parametrize("option", ["diversity", "confusion"])
+@pytest.mark.parametrize("name", ["ckb", "ckb+mmd", "ckw", "ckw-running", "class-means", "im"])
+@pytest.mark.parametrize("value", [-0.5, math.nan])
+def test_a_weight_that_is_none_is_refused_where_zero_leaves_the_term_out(name, option, value):
+    with pytest.raises(ValueError, match=rf"{option}={value!r} is out of range; accepted are numbers from 0 up"):
+        make_method(name, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("ckb+mmd", {"label_shift": "no"}, r"label_shift='no' is no truth value; accepted are True and False"),
+        ("ckb", {"diversity": "0.5"}, r": diversity='0.5' is not a number; accepted"),
+        ("ckw", {"means": "1"}, r": means='1' is not a number; accepted"),
+        ("kgot", {"means": None}, r": means=None is not a number; accepted"),
+        ("dann", {"dropout": "0.1"}, r": dropout='0.1' is not a number; accepted"),
+        ("cycada", {"cycle": None}, r": cycle=None is not a number; accepted"),
+        ("cycada", {"classifier_share": None}, r": classifier_share=None is not a number; accepted"),
+    ],
+)
+def test_an_option_of_another_kind_is_named(name, options, message):
+    with pytest.raises(TypeError, match=message):
+        make_method(name, **options)
+
+
 def test_a_whole_number_may_come_with_a_point():
     assert make_method("dann", hidden=1e3).terms[0].hidden == 1000

@@ -39,6 +39,8 @@ class LabelMMDTerm(Term):
 
     def __init__(self, schedule: Schedule, *, label_shift: bool) -> None:
         super().__init__("mmd", schedule)
+        if not isinstance(label_shift, bool):
+            raise TypeError(f"label_shift={label_shift!r} is no truth value; accepted are True and False")
         self.label_shift = label_shift
         self.register_buffer("joint", None)
         self.register_buffer("predicted", None)

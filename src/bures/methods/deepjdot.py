@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bures.arrays import check_finite, full_precision
+from bures.arrays import check_finite, check_not_negative, full_precision
 from bures.methods._method import Batch, Method, Schedule, Term
 from bures.methods._registry import register
 from bures.methods._transport import import_pot, pair_distances, uniform
@@ -45,10 +45,7 @@ class JointTransportTerm(Term):
 
     def __init__(self, schedule: Schedule, alpha: float, lambda_t: float) -> None:
         super().__init__("transport", schedule)
-        for name, value in (("alpha", alpha), ("lambda_t", lambda_t)):
-            if not value >= 0:
-                raise ValueError(f"{name}={value!r} is out of range; accepted are numbers from 0 up")
-        self.alpha, self.lambda_t = alpha, lambda_t
+        self.alpha, self.lambda_t = check_not_negative("alpha", alpha), check_not_negative("lambda_t", lambda_t)
 
     def forward(self, batch: Batch) -> Tensor:
         """Value of the term, not yet weighted."""
