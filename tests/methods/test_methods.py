@@ -3,6 +3,8 @@
 import copy
 import math
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -11,10 +13,13 @@ import bures
 from bures.methods import (
     Batch,
     ConditionalTerm,
+    FeatureTerm,
     Method,
     Schedule,
     Term,
+    _registry,
     make_method,
+    method_info,
     method_names,
     method_options,
     register,
@@ -218,6 +223,51 @@ def test_unknown_names_are_answered_with_the_known_ones():
 def test_a_name_is_registered_once():
     with pytest.raises(ValueError, match="'ckb' exists already"):
         register("ckb")(lambda: None)
+
+
+def test_a_name_of_the_library_cannot_be_taken_before_its_methods_are_loaded():
+    code = """
+from bures.methods import Method, make_method, register
+try:
+    register("mcc")(lambda: Method("mcc"))
+except ValueError as error:
+    print(error)
+print(make_method("mcc").terms[0].name, make_method("ckb").name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "a method named 'mcc' exists already (bures.methods.mcc); choose another name",
+        "confusion ckb",
+    ]
+
+
+def test_a_method_that_is_defined_again_takes_the_place_of_its_earlier_version(monkeypatch):
+    monkeypatch.setattr(_registry, "_FACTORIES", dict(_registry._FACTORIES))
+    monkeypatch.setattr(_registry, "_INFOS", dict(_registry._INFOS))
+
+    def define(summary, **options):
+        def twice() -> Method:
+            return Method("twice", **options)
+
+        twice.__doc__ = summary
+        register("twice")(twice)
+
+    define("First.")
+    define("Second.", adapts_batchnorm=True)
+    assert method_info("twice").summary == "Second"
+    assert make_method("twice").adapts_batchnorm
+
+
+def test_terms_of_one_method_have_names_of_their_own(batch):
+    weak, strong = (FeatureTerm("means", Schedule(weight), torch.nn.Identity()) for weight in (0.1, 10.0))
+    with pytest.raises(ValueError, match=r"method 'two' has two terms named 'means'; their weights are told apart"):
+        Method("two", [weak, strong])
+
+
+@pytest.mark.parametrize("name", ["loss", "cross_entropy", "epoch", "consistency", "weight_ckb", "score_snd"])
+def test_a_term_cannot_take_a_place_in_the_log_that_is_taken(name):
+    with pytest.raises(ValueError, match=rf"method 'own' has a term named '{name}', which the log of a training has"):
+        Method("own", [FeatureTerm(name, Schedule(1.0), torch.nn.Identity())])
 
 
 def test_schedule_rises_evenly():

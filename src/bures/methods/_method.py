@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,23 @@ class Batch(NamedTuple):
         """Predicted probabilities of the target (m, K)."""
         return self.logits_t.softmax(dim=1)
 
+
+LOGGED = (
+    "epoch",
+    "step",
+    "loss",
+    "cross_entropy",
+    "consistency",
+    "source_accuracy",
+    "target_accuracy",
+    "target_score",
+    "target_effective_classes",
+    "lr",
+    "seconds",
+)
+"""What the log of a training calls other things than terms."""
+
+LOGGED_PREFIXES = ("weight_", "score_")
 
 STEEPNESS = 10.0  # of the sigmoid schedule, as published
 
@@ -169,7 +186,7 @@ class Method(nn.Module):
     name : str
         What the method is called in recipes and tables.
     terms : iterable of Term
-        Its terms; a term is computed only while its weight is positive.
+        Its terms, each with a name of its own; a term is computed only while its weight is positive.
     adapts_batchnorm : bool, optional
         Evaluate with BatchNorm statistics of the target.
     trains_on_target : bool, optional
@@ -199,6 +216,7 @@ class Method(nn.Module):
         super().__init__()
         self.name = name
         self.terms = nn.ModuleList(terms)
+        _check_term_names(name, [term.name for term in self.terms])
         self.adapts_batchnorm = adapts_batchnorm
         self.trains_on_target = trains_on_target
 
@@ -285,6 +303,18 @@ class Method(nn.Module):
                     contribution = contribution.detach() + dilution * (contribution - contribution.detach())
                 total = total + contribution
         return Objective(total, values, weights)
+
+
+def _check_term_names(method: str, names: list[Any]) -> None:
+    """Raise where two terms would share a weight and a place in the log, or one take the place of something else."""
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise ValueError(f"method {method!r} has two terms named {name!r}; their weights are told apart by name")
+        if name in LOGGED or str(name).startswith(LOGGED_PREFIXES):
+            raise ValueError(
+                f"method {method!r} has a term named {name!r}, which the log of a training has for something else; "
+                f"accepted is any name but {', '.join(LOGGED)} and what begins with {' or '.join(LOGGED_PREFIXES)}"
+            )
 
 
 def _with_indices(batch: Batch) -> Batch:
