@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from small_batches import DEEP, random_batch, ready
 
 import bures
 from bures.methods import (
@@ -166,6 +167,68 @@ def test_labels_may_be_integers_of_any_width(name, dtype, batch):
         method.setup(6, 3)
         values.append(method(batch._replace(y_s=labels), epoch=1).total)
     assert torch.equal(*values)
+
+
+WITH_TERMS = sorted({*DEEP, *NAMES, "ckw-running"} - {"source", "source+adabn", "target"})
+
+
+@pytest.mark.parametrize("name", WITH_TERMS)
+def test_under_autocast_the_value_is_that_of_full_precision(name):
+    rounded = Batch(
+        *(
+            part.bfloat16() if part.is_floating_point() else part
+            for part in random_batch(14, 12, 20, dtype=torch.float32)
+        )
+    )
+    values = []
+    for autocast in (False, True):
+        parts = [part if autocast or not part.is_floating_point() else part.float() for part in rounded]
+        method = ready(name, 20, 3, torch.float32)
+        torch.manual_seed(0)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            total = method(Batch(*parts), 100.0).total
+        total.backward()
+        values.append(total)
+    assert values[1].dtype == torch.float32
+    torch.testing.assert_close(values[1], values[0], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", WITH_TERMS)
+def test_in_evaluation_mode_a_method_learns_nothing(name):
+    method = ready(name, 20, 3, torch.float32)
+    method(random_batch(14, 12, 20, dtype=torch.float32), 100.0)
+    kept = {key: value.clone() for key, value in method.state_dict().items()}
+    method.eval()
+    method(random_batch(14, 12, 20, seed=1, dtype=torch.float32), 100.0)
+    assert all(torch.equal(value, kept[key]) for key, value in method.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["ckb+mmd", "dmp", "ckw-running"])
+def test_in_evaluation_mode_the_value_is_that_of_the_step_that_would_be_made(name):
+    method, batch = ready(name, 20, 3), random_batch(14, 12, 20, seed=1)
+    method(random_batch(14, 12, 20), 100.0)
+    method.eval()
+    watched = method(batch, 100.0).total
+    torch.testing.assert_close(watched, method.train()(batch, 100.0).total)
+
+
+@pytest.mark.parametrize("name", WITH_TERMS)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda b: {"z_t": b.z_t[:0], "logits_t": b.logits_t[:0]},
+            r"z_t has shape \(0, 6\); accepted is a row for each",
+        ),
+        (lambda b: {"z_s": b.z_s[:, :, None]}, r"z_s has shape \(20, 6, 1\); accepted is a row for each sample"),
+        (lambda b: {"y_s": b.y_s[:-1]}, r"y_s has shape \(19,\) but z_s \(20, 6\); accepted is one label per sample"),
+        (lambda b: {"z_t": b.z_t[:, :4]}, r"z_s has shape \(20, 6\) but z_t \(15, 4\); accepted are as many columns"),
+        (lambda b: {"logits_s": b.logits_s[:, :2]}, r"logits_s has shape \(20, 2\) but logits_t \(15, 3\)"),
+    ],
+)
+def test_a_batch_whose_parts_do_not_fit_together_is_refused(name, change, message, batch):
+    with pytest.raises(ValueError, match=message):
+        ready(name, 6, 3)(batch._replace(**change(batch)), 100.0)
 
 
 def test_terms_are_not_computed_before_they_count(batch):

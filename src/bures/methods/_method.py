@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bures.arrays import check_choice, check_not_negative
+from bures.arrays import at_least_float32, check_choice, check_not_negative
 
 if TYPE_CHECKING:
     from bures.networks import Network
@@ -34,6 +34,12 @@ class Batch(NamedTuple):
     def p_t(self) -> Tensor:
         """Predicted probabilities of the target (m, K)."""
         return self.logits_t.softmax(dim=1)
+
+    def widened(self) -> Batch:
+        """The batch as losses compute with it: float32 at least, whatever the network computes in, and int64 labels."""
+        y_s = self.y_s if self.y_s.is_floating_point() or self.y_s.is_complex() else self.y_s.long()
+        z_s, logits_s, z_t, logits_t = map(at_least_float32, (self.z_s, self.logits_s, self.z_t, self.logits_t))
+        return Batch(z_s, logits_s, y_s, z_t, logits_t)
 
 
 LOGGED = (
@@ -286,8 +292,8 @@ class Method(nn.Module):
         join_predictions: bool = False,
     ) -> Objective:
         """The method's part of the objective, of the terms that have a weight."""
-        batch = _with_indices(batch)
-        joined = batch if joined is None else _with_indices(joined)
+        batch = _read_batch(batch) if len(self.terms) else batch
+        joined = batch if joined is None else joined.widened()
         dilution = len(joined.logits_t) / max(len(batch.logits_t), 1)
         values: dict[str, Tensor] = {}
         total = torch.zeros((), device=batch.z_s.device)
@@ -317,8 +323,18 @@ def _check_term_names(method: str, names: list[Any]) -> None:
             )
 
 
-def _with_indices(batch: Batch) -> Batch:
-    """The batch with labels that index: torch takes no narrow integers for it."""
-    labels = batch.y_s
-    narrow = labels.dtype != torch.int64 and not labels.is_floating_point() and not labels.is_complex()
-    return batch._replace(y_s=labels.long()) if narrow else batch
+def _read_batch(batch: Batch) -> Batch:
+    """The batch widened; raise where shapes do not fit together, which some terms would compute with."""
+    shapes = {name: tuple(part.shape) for name, part in batch._asdict().items()}
+    for name, shape in shapes.items():
+        if name != "y_s" and (len(shape) != 2 or 0 in shape):
+            raise ValueError(f"{name} has shape {shape}; accepted is a row for each sample, of one sample or more")
+    if shapes["y_s"][:1] != shapes["z_s"][:1]:
+        raise ValueError(f"y_s has shape {shapes['y_s']} but z_s {shapes['z_s']}; accepted is one label per sample")
+    for source, target in (("z_s", "z_t"), ("logits_s", "logits_t")):
+        if shapes[source][1] != shapes[target][1]:
+            raise ValueError(
+                f"{source} has shape {shapes[source]} but {target} {shapes[target]}; accepted are as many columns in "
+                "both domains"
+            )
+    return batch.widened()

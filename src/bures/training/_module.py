@@ -19,7 +19,7 @@ from bures.training._batches import Step
 from bures.training._errors import NonFiniteLossError
 from bures.training._gather import gather_rows, world_size
 from bures.training._inputs import Inputs
-from bures.training._own_steps import make_own_step, own_optimisers, widened
+from bures.training._own_steps import make_own_step, own_optimisers
 from bures.training._passes import Passes
 from bures.training._plan import derive_seed
 from bures.training._queue import FeatureQueue
@@ -244,7 +244,7 @@ class AdaptationModule(L.LightningModule):
 
     def _global_batch(self, batch: Batch) -> Batch:
         """The batch of all devices. Losses stay in full precision whatever the network computes in."""
-        return Batch(*(self._gather(part) for part in widened(batch)))
+        return Batch(*(self._gather(part) for part in batch.widened()))
 
     def _gather(self, part: Tensor) -> Tensor:
         """The rows of all devices: each has its part of the batch, or nothing where the method needs no target."""
