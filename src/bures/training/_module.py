@@ -57,7 +57,8 @@ class AdaptationModule(L.LightningModule):
     network : Network
         What is trained.
     method : Method
-        What both domains add to the source's cross-entropy.
+        What both domains add to the source's cross-entropy, after ``method.setup(d, K)`` for d features (the head's
+        ``out_features``) and K classes.
     inputs : Inputs
         What is done to samples before the network sees them.
     recipe : Recipe
