@@ -152,12 +152,16 @@ class DiscriminationTerm(Term):
             means, there = members.T @ z / counts.clamp_min(1)[:, None], counts > 0
             centres, seen = self._centres(means.detach(), there)
             centres = centres.to(z.dtype)
-            return self._source(means, there, centres, seen) + self._target(batch, centres)
+            return self._source(means, there, centres, seen, _rounding(z)) + self._target(batch, centres)
 
-    def _source(self, means: Tensor, there: Tensor, centres: Tensor, seen: Tensor) -> Tensor:
+    def _source(self, means: Tensor, there: Tensor, centres: Tensor, seen: Tensor, rounding: Tensor) -> Tensor:
         known = seen.to(means.dtype)
         centre = (known @ centres) / known.sum().clamp_min(1)
-        directions = normalize(means - centre, eps=torch.finfo(means.dtype).tiny ** 0.5)
+        away = means - centre
+        lengths = torch.linalg.vector_norm(away, dim=1, keepdim=True)
+        # Centres of classes that are all at one point differ by rounding, which has no direction.
+        apart = lengths > rounding.clamp_min(torch.finfo(means.dtype).tiny ** 0.5)
+        directions = torch.where(apart, away / torch.where(apart, lengths, 1.0), 0.0)
         similarity = ((1 + directions @ directions.T) / 2).square()
         pairs = (there[:, None] & there).triu(diagonal=1)
         return torch.where(pairs, similarity, 0.0).sum() / pairs.sum().clamp_min(1)
