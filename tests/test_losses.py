@@ -382,3 +382,8 @@ def test_a_column_of_class_numbers_is_told_from_logits():
     z_s, y_s, z_t, p_t = batch()
     with pytest.raises(ValueError, match=r"y_s has .*pass class numbers as a vector, such as y\.squeeze\(1\)"):
         bures.CKBLoss()(z_s, y_s[:, None], z_t, p_t)
+
+
+def test_a_loss_without_options_takes_none():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'kernel'"):
+        bures.BuresLoss(kernel="gaussian")

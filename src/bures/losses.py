@@ -342,9 +342,12 @@ class BuresLoss(_Loss):
     tensor(4.)
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def forward(self, z_s: Tensor, z_t: Tensor) -> Tensor:
         """Squared Bures distance of a source and a target batch."""
-        loss: Tensor = bures(z_s, z_t, **self.options)
+        loss: Tensor = bures(z_s, z_t)
         return loss
 
 
