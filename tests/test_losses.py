@@ -361,6 +361,34 @@ def test_a_loss_that_was_pickled_by_its_public_name_is_found(loss):
     assert pickle.loads(f"cbures.losses\n{loss.__name__}\n.".encode()) is loss
 
 
+@pytest.mark.parametrize("loss", [bures.CKBLoss(), bures.CKWLoss(), bures.MMDLoss(), bures.RunningCKWLoss(2, 2)])
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("empty", [True, False])
+def test_what_has_no_rows_is_refused_by_name_and_shape(loss, place, empty):
+    tensors = [torch.ones(4, 2), torch.arange(4) % 2, torch.ones(4, 2), torch.full((4, 2), 0.5)]
+    if empty:  # both the samples and the labels of a domain
+        tensors[place // 2 * 2 :] = [part[:0] for part in tensors[place // 2 * 2 :]]
+        name, shape = ("z_s", "z_t")[place // 2], r"\(0, 2\)"
+    else:
+        tensors[place] = tensors[place].flatten()[0]
+        name, shape = ("z_s", "y_s", "z_t", "p_t")[place], r"\(\)"
+    with pytest.raises(ValueError, match=rf"^{name} .*shape {shape}"):
+        loss(*tensors)
+
+
+@pytest.mark.parametrize("loss", [bures.CKBLoss(), bures.CKWLoss(), bures.RunningCKWLoss(2, 2)])
+def test_complex_features_are_refused(loss):
+    z = torch.ones(4, 2, dtype=torch.complex64)
+    with pytest.raises(TypeError, match=r"^z_[st] has dtype torch\.complex64; accepted are real"):
+        loss(torch.ones(4, 2), torch.arange(4) % 2, z, torch.full((4, 2), 0.5))
+
+
+def test_a_column_of_class_numbers_is_told_from_logits():
+    z_s, y_s, z_t, p_t = batch()
+    with pytest.raises(ValueError, match=r"y_s has .*pass class numbers as a vector, such as y\.squeeze\(1\)"):
+        bures.CKBLoss()(z_s, y_s[:, None], z_t, p_t)
+
+
 def test_a_loss_without_options_takes_none():
-    with pytest.raises(TypeError, match="bandwidth"):
-        bures.BuresLoss(bandwidth=2.0)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'kernel'"):
+        bures.BuresLoss(kernel="gaussian")

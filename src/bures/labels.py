@@ -228,10 +228,15 @@ def _check_simplex(argument: str, rows: Tensor, resolution: float) -> None:
     wrong = ((rows < -tolerance).any(dim=1) | ((totals - 1).abs() > tolerance)).nonzero().flatten()
     if wrong.numel():
         row = int(wrong[0])
+        remedy = (
+            "pass class numbers as a vector, such as y.squeeze(1)"
+            if rows.shape[1] == 1
+            else "apply a softmax to logits"
+        )
         raise ValueError(
             f"{argument} has {wrong.numel()} of {len(rows)} rows that are not probabilities (row {row}: smallest entry "
             f"{float(rows[row].min()):.4g}, sum {float(totals[row]):.4g}); accepted are rows >= 0 that sum to one "
-            "(apply a softmax to logits); metrics take a regression variable with conditioning='continuous'"
+            f"({remedy}); metrics take a regression variable with conditioning='continuous'"
         )
 
 

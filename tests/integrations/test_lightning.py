@@ -177,6 +177,19 @@ def test_half_precision_is_read_too(loaders):
     assert all(np.isfinite(value) for value in monitor.history[0].values())
 
 
+@pytest.mark.parametrize(("precision", "rel"), [("64-true", 1e-6), ("bf16-true", 0.1)])
+def test_a_module_in_another_dtype_is_given_batches_of_it(loaders, data, precision, rel):
+    source, target = loaders
+    monitor = ShiftMonitor(Classifier.outputs, source, target)
+    _, module = trained(source, monitor, max_epochs=1, precision=precision)
+    xs, ys, xt, _ = data
+    module.eval()
+    with torch.no_grad():
+        (z_s, _), (z_t, logits) = (module.float().outputs((x,)) for x in (xs, xt))
+    expected = bures.ckb(z_s.double(), ys, z_t.double(), logits.double().softmax(1))
+    assert monitor.history[0]["shift/ckb"] == pytest.approx(float(expected), rel=rel)
+
+
 def test_outputs_that_are_not_finite_do_not_stop_the_training(loaders):
     source, target = loaders
 

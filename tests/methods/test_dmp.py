@@ -119,3 +119,13 @@ def test_discrimination_is_least_for_samples_on_their_centres():
     # Three directions from their mean are at 120 degrees at best: (1 - 1/2) / 2 squared.
     assert term(best).item() == pytest.approx(1 / 16 - 1)
     assert term(best._replace(z_t=corners.roll(1, dims=1))).item() > -0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_source_classes_at_one_point_have_no_direction_to_learn_from(dtype):
+    for seed in range(10):
+        batch = random_batch(20, 18, 30, seed=seed, dtype=dtype)
+        z_s = batch.z_s.detach()[:1].repeat(20, 1).requires_grad_()
+        value = ready_for("dmp", batch)(batch._replace(z_s=z_s), 100.0).values["discrimination"]
+        (gradient,) = torch.autograd.grad(value, z_s)
+        assert float(gradient.norm()) == 0

@@ -3,18 +3,24 @@
 import copy
 import math
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
+from small_batches import DEEP, random_batch, ready
 
 import bures
 from bures.methods import (
     Batch,
     ConditionalTerm,
+    FeatureTerm,
     Method,
     Schedule,
     Term,
+    _registry,
     make_method,
+    method_info,
     method_names,
     method_options,
     register,
@@ -163,6 +169,68 @@ def test_labels_may_be_integers_of_any_width(name, dtype, batch):
     assert torch.equal(*values)
 
 
+WITH_TERMS = sorted({*DEEP, *NAMES, "ckw-running"} - {"source", "source+adabn", "target"})
+
+
+@pytest.mark.parametrize("name", WITH_TERMS)
+def test_under_autocast_the_value_is_that_of_full_precision(name):
+    rounded = Batch(
+        *(
+            part.bfloat16() if part.is_floating_point() else part
+            for part in random_batch(14, 12, 20, dtype=torch.float32)
+        )
+    )
+    values = []
+    for autocast in (False, True):
+        parts = [part if autocast or not part.is_floating_point() else part.float() for part in rounded]
+        method = ready(name, 20, 3, torch.float32)
+        torch.manual_seed(0)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            total = method(Batch(*parts), 100.0).total
+        total.backward()
+        values.append(total)
+    assert values[1].dtype == torch.float32
+    torch.testing.assert_close(values[1], values[0], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", WITH_TERMS)
+def test_in_evaluation_mode_a_method_learns_nothing(name):
+    method = ready(name, 20, 3, torch.float32)
+    method(random_batch(14, 12, 20, dtype=torch.float32), 100.0)
+    kept = {key: value.clone() for key, value in method.state_dict().items()}
+    method.eval()
+    method(random_batch(14, 12, 20, seed=1, dtype=torch.float32), 100.0)
+    assert all(torch.equal(value, kept[key]) for key, value in method.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["ckb+mmd", "dmp", "ckw-running"])
+def test_in_evaluation_mode_the_value_is_that_of_the_step_that_would_be_made(name):
+    method, batch = ready(name, 20, 3), random_batch(14, 12, 20, seed=1)
+    method(random_batch(14, 12, 20), 100.0)
+    method.eval()
+    watched = method(batch, 100.0).total
+    torch.testing.assert_close(watched, method.train()(batch, 100.0).total)
+
+
+@pytest.mark.parametrize("name", WITH_TERMS)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda b: {"z_t": b.z_t[:0], "logits_t": b.logits_t[:0]},
+            r"z_t has shape \(0, 6\); accepted is a row for each",
+        ),
+        (lambda b: {"z_s": b.z_s[:, :, None]}, r"z_s has shape \(20, 6, 1\); accepted is a row for each sample"),
+        (lambda b: {"y_s": b.y_s[:-1]}, r"y_s has shape \(19,\) but z_s \(20, 6\); accepted is one label per sample"),
+        (lambda b: {"z_t": b.z_t[:, :4]}, r"z_s has shape \(20, 6\) but z_t \(15, 4\); accepted are as many columns"),
+        (lambda b: {"logits_s": b.logits_s[:, :2]}, r"logits_s has shape \(20, 2\) but logits_t \(15, 3\)"),
+    ],
+)
+def test_a_batch_whose_parts_do_not_fit_together_is_refused(name, change, message, batch):
+    with pytest.raises(ValueError, match=message):
+        ready(name, 6, 3)(batch._replace(**change(batch)), 100.0)
+
+
 def test_terms_are_not_computed_before_they_count(batch):
     method = make_method("ckb", start=5, entropy_start=10, ramp=10)
     assert method(batch, epoch=4.9).values == {}
@@ -220,6 +288,51 @@ def test_a_name_is_registered_once():
         register("ckb")(lambda: None)
 
 
+def test_a_name_of_the_library_cannot_be_taken_before_its_methods_are_loaded():
+    code = """
+from bures.methods import Method, make_method, register
+try:
+    register("mcc")(lambda: Method("mcc"))
+except ValueError as error:
+    print(error)
+print(make_method("mcc").terms[0].name, make_method("ckb").name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "a method named 'mcc' exists already (bures.methods.mcc); choose another name",
+        "confusion ckb",
+    ]
+
+
+def test_a_method_that_is_defined_again_takes_the_place_of_its_earlier_version(monkeypatch):
+    monkeypatch.setattr(_registry, "_FACTORIES", dict(_registry._FACTORIES))
+    monkeypatch.setattr(_registry, "_INFOS", dict(_registry._INFOS))
+
+    def define(summary, **options):
+        def twice() -> Method:
+            return Method("twice", **options)
+
+        twice.__doc__ = summary
+        register("twice")(twice)
+
+    define("First.")
+    define("Second.", adapts_batchnorm=True)
+    assert method_info("twice").summary == "Second"
+    assert make_method("twice").adapts_batchnorm
+
+
+def test_terms_of_one_method_have_names_of_their_own(batch):
+    weak, strong = (FeatureTerm("means", Schedule(weight), torch.nn.Identity()) for weight in (0.1, 10.0))
+    with pytest.raises(ValueError, match=r"method 'two' has two terms named 'means'; their weights are told apart"):
+        Method("two", [weak, strong])
+
+
+@pytest.mark.parametrize("name", ["loss", "cross_entropy", "epoch", "consistency", "weight_ckb", "score_snd"])
+def test_a_term_cannot_take_a_place_in_the_log_that_is_taken(name):
+    with pytest.raises(ValueError, match=rf"method 'own' has a term named '{name}', which the log of a training has"):
+        Method("own", [FeatureTerm(name, Schedule(1.0), torch.nn.Identity())])
+
+
 def test_schedule_rises_evenly():
     assert [Schedule(4.0, 2, 4)(epoch) for epoch in (0, 2, 3, 6, 9)] == [0.0, 0.0, 1.0, 4.0, 4.0]
     assert Schedule(3.0)(0) == 3.0
@@ -268,6 +381,31 @@ def test_what_a_method_matches_is_one_of_the_known_kinds():
 )
 def test_an_option_that_will_not_do_is_named_with_what_was_given(name, options, message):
     with pytest.raises(ValueError, match=message):
+        make_method(name, **options)
+
+
+@pytest.mark.parametrize("option", ["diversity", "confusion"])
+@pytest.mark.parametrize("name", ["ckb", "ckb+mmd", "ckw", "ckw-running", "class-means", "im"])
+@pytest.mark.parametrize("value", [-0.5, math.nan])
+def test_a_weight_that_is_none_is_refused_where_zero_leaves_the_term_out(name, option, value):
+    with pytest.raises(ValueError, match=rf"{option}={value!r} is out of range; accepted are numbers from 0 up"):
+        make_method(name, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("ckb+mmd", {"label_shift": "no"}, r"label_shift='no' is no truth value; accepted are True and False"),
+        ("ckb", {"diversity": "0.5"}, r": diversity='0.5' is not a number; accepted"),
+        ("ckw", {"means": "1"}, r": means='1' is not a number; accepted"),
+        ("kgot", {"means": None}, r": means=None is not a number; accepted"),
+        ("dann", {"dropout": "0.1"}, r": dropout='0.1' is not a number; accepted"),
+        ("cycada", {"cycle": None}, r": cycle=None is not a number; accepted"),
+        ("cycada", {"classifier_share": None}, r": classifier_share=None is not a number; accepted"),
+    ],
+)
+def test_an_option_of_another_kind_is_named(name, options, message):
+    with pytest.raises(TypeError, match=message):
         make_method(name, **options)
 
 

@@ -48,6 +48,13 @@ def test_the_plan_is_a_constant_and_the_gradient_goes_through_the_cost():
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize(("label", "shown"), [(-1, "-1"), (-100, "-100"), (3, "3")])
+def test_a_label_that_numbers_no_class_is_refused(label, shown):
+    batch = random_batch(6, 6)
+    with pytest.raises(ValueError, match=rf"y_s contains class {shown}; accepted are 0 to 2"):
+        value("deepjdot", batch._replace(y_s=torch.tensor([0, 1, 2, 0, 1, label])))
+
+
 def test_the_gradient_of_an_exact_plan_is_that_of_finite_differences():
     batch = random_batch(5, 4, 3)
     method = make_method("deepjdot", alpha=0.3, lambda_t=0.7)

@@ -144,3 +144,25 @@ def test_what_memory_held_before_is_of_no_account(monkeypatch, bits):
         results.append(_small_batch.paired_distance(z_s, z_t, identity, identity, "per-block", wanted=True))
     assert results[0][0] == results[1][0]
     assert torch.equal(results[0][1], results[1][1])
+
+
+@pytest.mark.parametrize("collapsed", ["target", "both"])
+@pytest.mark.parametrize("spread", [0.0, 1e-7, 1e-6, 1e-4])
+def test_the_gradient_of_collapsed_features_is_bounded(collapsed, spread):
+    """A target whose samples are one point, or almost: the matrix under the norm is rounding, or small beside it.
+
+    Of one point the distance has no gradient but subgradients, none longer than its kernel's slope.
+    """
+    for seed in range(40):
+        generator = torch.Generator().manual_seed(seed)
+        n, d = 2 + seed % 20, 1 + seed % 13
+        z_s, at, noise = (torch.randn(rows, d, generator=generator) for rows in (n, 1, n))
+        z_t = at + 0.5 + spread * noise
+        z_s = spread * z_s if collapsed == "both" else z_s
+        y_s, p_t = torch.arange(n) % 3, torch.randn(n, 3, generator=generator).softmax(1)
+        lengths = []
+        for dtype in (torch.float32, torch.float64):
+            leaves = [z.to(dtype, copy=True).requires_grad_() for z in (z_s, z_t)]
+            bures.CKBLoss(bandwidth="shared")(leaves[0], y_s, leaves[1], p_t).backward()
+            lengths.append(float(torch.cat([leaf.grad for leaf in leaves]).norm()))
+        assert lengths[0] <= 3 * lengths[1] + 1e-4

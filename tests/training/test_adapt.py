@@ -120,6 +120,13 @@ def test_the_loss_is_the_weighted_sum_of_the_terms_in_the_log(method, train):
         assert {name: float(row[f"weight_{name}"]) for name in parts} == parts
 
 
+def test_every_column_of_the_log_but_those_of_the_terms_is_kept_from_terms(train):
+    columns = rows_of(train(method="entropy", validators="im").path / "log.csv")[0].keys()
+    for name in columns - {"entropy"}:
+        with pytest.raises(ValueError, match=f"has a term named '{name}', which the log of a training has"):
+            Method("own", [Term(name, Schedule(1.0))])
+
+
 def test_the_log_has_the_weights_that_a_ramp_has_reached(train):
     rows = rows_of(train(method="ckb", epochs=2, epoch=4, options={"entropy": 0.5, "ramp": 2}).path / "log.csv")
     assert [float(row["weight_entropy"]) for row in rows] == [0.5 * 3 / 8, 0.5 * 7 / 8]  # of steps 3 and 7 of 8

@@ -145,8 +145,9 @@ class ShiftMonitor(L.Callback):
             return
         found: dict[str, float] = {}
         if trainer.is_global_zero:
-            with trainer.precision_plugin.forward_context():
-                found = self.look(pl_module, trainer.strategy.batch_to_device)
+            plugin, strategy = trainer.precision_plugin, trainer.strategy
+            with plugin.forward_context():
+                found = self.look(pl_module, lambda batch: strategy.batch_to_device(plugin.convert_input(batch)))
         found = trainer.strategy.broadcast(found)
         values = {f"{self.prefix}{name}": value for name, value in found.items()}
         self.history.append({"epoch": trainer.current_epoch, **values})
@@ -162,7 +163,8 @@ class ShiftMonitor(L.Callback):
         module : nn.Module
             What `outputs` takes.
         to_device : callable, optional
-            Moves a batch to the device of the module. None leaves it where it is.
+            Moves a batch to the device of the module, and to its dtype where this is not that of the data. None leaves
+            it where it is.
 
         Returns
         -------

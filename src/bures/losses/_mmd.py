@@ -63,6 +63,11 @@ class MMDLoss(Loss):
             raise TypeError(f"MMDLoss takes (z_s, y_s, z_t, p_t) or two batches, got {len(tensors)} arguments")
         check_tensors(LOSS_NAMES, tensors)
         z_s, y_s, z_t, p_t = tensors
+        for name, rows in (("z_s", z_s), ("z_t", z_t)):
+            if not rows.shape or not len(rows):
+                raise ValueError(
+                    f"{name} has shape {tuple(rows.shape)}; accepted is a row for each sample, one or more"
+                )
         if p_t.ndim != 2:
             raise ValueError(f"p_t has shape {tuple(p_t.shape)}; accepted are probabilities of shape (m, K)")
         # The labels are read as in the conditional losses, which checks them. Distances between probabilities can be

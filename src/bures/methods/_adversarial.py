@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from bures.arrays import full_precision
+from bures.arrays import check_not_negative, full_precision
 from bures.methods._checks import check_whole
 from bures.methods._method import Batch, Schedule, Term
 
@@ -75,7 +75,7 @@ class AdversarialTerm(Term):
     def __init__(self, schedule: Schedule, *, hidden: int, dropout: float) -> None:
         super().__init__("domains", schedule)
         self.hidden = check_whole("hidden", hidden)
-        if not 0 <= dropout < 1:
+        if check_not_negative("dropout", dropout) >= 1:
             raise ValueError(f"dropout={dropout!r} is out of range; accepted is 0 to below 1")
         self.dropout = dropout
         self.register_module("discriminator", None)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from bures.arrays import full_precision
 from bures.methods._method import Batch, Schedule, Term
 from bures.metrics import mmd
 from bures.shift._priors import class_weights
@@ -39,6 +40,8 @@ class LabelMMDTerm(Term):
 
     def __init__(self, schedule: Schedule, *, label_shift: bool) -> None:
         super().__init__("mmd", schedule)
+        if not isinstance(label_shift, bool):
+            raise TypeError(f"label_shift={label_shift!r} is no truth value; accepted are True and False")
         self.label_shift = label_shift
         self.register_buffer("joint", None)
         self.register_buffer("predicted", None)
@@ -51,20 +54,20 @@ class LabelMMDTerm(Term):
 
     def forward(self, batch: Batch) -> Tensor:
         """Value of the term, not yet weighted."""
-        p_t = batch.p_t.double()  # distances between sure predictions are far below the rounding of float32
-        labels = one_hot(batch.y_s, p_t.shape[1]).to(p_t)
-        weights = None
-        if self.label_shift:
-            self._update(batch.logits_s.detach().double().softmax(dim=1), labels, p_t.detach())
-            assert self.joint is not None
-            assert self.predicted is not None
-            weights = class_weights(self.joint, self.predicted)[batch.y_s]
-            # A batch whose classes all have weight zero says nothing; equal weights are the way out.
-            weights = weights + (weights.sum() <= 0)
-        value: Tensor = mmd(labels, p_t, sample_weight_s=weights)
-        return value.to(torch.promote_types(batch.z_t.dtype, torch.float32))
+        with full_precision(batch.logits_t):
+            p_t = batch.p_t.double()  # distances between sure predictions are far below the rounding of float32
+            labels = one_hot(batch.y_s, p_t.shape[1]).to(p_t)
+            weights = None
+            if self.label_shift:
+                p_s = batch.logits_s.detach().double().softmax(dim=1)
+                weights = class_weights(*self._frequencies(p_s, labels, p_t.detach()))[batch.y_s]
+                # A batch whose classes all have weight zero says nothing; equal weights are the way out.
+                weights = weights + (weights.sum() <= 0)
+            value: Tensor = mmd(labels, p_t, sample_weight_s=weights)
+            return value.to(torch.promote_types(batch.z_t.dtype, torch.float32))
 
-    def _update(self, p_s: Tensor, labels: Tensor, p_t: Tensor) -> None:
+    def _frequencies(self, p_s: Tensor, labels: Tensor, p_t: Tensor) -> tuple[Tensor, Tensor]:
+        """Running frequencies, this batch included, of predictions with labels and of the target's predictions."""
         self.setup(0, p_t.shape[1])
         assert self.joint is not None
         assert self.predicted is not None
@@ -72,6 +75,10 @@ class LabelMMDTerm(Term):
         if self.joint.device != joint.device:
             self.joint, self.predicted = self.joint.to(joint), self.predicted.to(predicted)
         momentum = torch.where(self.joint.sum() > 0, MOMENTUM, 0.0)  # the first batch stands for itself
-        # In place: a CUDA graph of the step goes on from what the last replay has written here.
-        self.joint.copy_(momentum * self.joint + (1 - momentum) * joint)
-        self.predicted.copy_(momentum * self.predicted + (1 - momentum) * predicted)
+        joint = momentum * self.joint + (1 - momentum) * joint
+        predicted = momentum * self.predicted + (1 - momentum) * predicted
+        if self.training:
+            # In place: a CUDA graph of the step goes on from what the last replay has written here.
+            self.joint.copy_(joint)
+            self.predicted.copy_(predicted)
+        return joint, predicted

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from bures.arrays import check_choice, check_not_negative
+from bures.arrays import at_least_float32, check_choice, check_not_negative
 
 if TYPE_CHECKING:
     from bures.networks import Network
@@ -35,6 +35,29 @@ class Batch(NamedTuple):
         """Predicted probabilities of the target (m, K)."""
         return self.logits_t.softmax(dim=1)
 
+    def widened(self) -> Batch:
+        """The batch as losses compute with it: float32 at least, whatever the network computes in, and int64 labels."""
+        y_s = self.y_s if self.y_s.is_floating_point() or self.y_s.is_complex() else self.y_s.long()
+        z_s, logits_s, z_t, logits_t = map(at_least_float32, (self.z_s, self.logits_s, self.z_t, self.logits_t))
+        return Batch(z_s, logits_s, y_s, z_t, logits_t)
+
+
+LOGGED = (
+    "epoch",
+    "step",
+    "loss",
+    "cross_entropy",
+    "consistency",
+    "source_accuracy",
+    "target_accuracy",
+    "target_score",
+    "target_effective_classes",
+    "lr",
+    "seconds",
+)
+"""What the log of a training calls other things than terms."""
+
+LOGGED_PREFIXES = ("weight_", "score_")
 
 STEEPNESS = 10.0  # of the sigmoid schedule, as published
 
@@ -169,7 +192,7 @@ class Method(nn.Module):
     name : str
         What the method is called in recipes and tables.
     terms : iterable of Term
-        Its terms; a term is computed only while its weight is positive.
+        Its terms, each with a name of its own; a term is computed only while its weight is positive.
     adapts_batchnorm : bool, optional
         Evaluate with BatchNorm statistics of the target.
     trains_on_target : bool, optional
@@ -199,6 +222,7 @@ class Method(nn.Module):
         super().__init__()
         self.name = name
         self.terms = nn.ModuleList(terms)
+        _check_term_names(name, [term.name for term in self.terms])
         self.adapts_batchnorm = adapts_batchnorm
         self.trains_on_target = trains_on_target
 
@@ -268,8 +292,8 @@ class Method(nn.Module):
         join_predictions: bool = False,
     ) -> Objective:
         """The method's part of the objective, of the terms that have a weight."""
-        batch = _with_indices(batch)
-        joined = batch if joined is None else _with_indices(joined)
+        batch = _read_batch(batch) if len(self.terms) else batch
+        joined = batch if joined is None else joined.widened()
         dilution = len(joined.logits_t) / max(len(batch.logits_t), 1)
         values: dict[str, Tensor] = {}
         total = torch.zeros((), device=batch.z_s.device)
@@ -287,8 +311,30 @@ class Method(nn.Module):
         return Objective(total, values, weights)
 
 
-def _with_indices(batch: Batch) -> Batch:
-    """The batch with labels that index: torch takes no narrow integers for it."""
-    labels = batch.y_s
-    narrow = labels.dtype != torch.int64 and not labels.is_floating_point() and not labels.is_complex()
-    return batch._replace(y_s=labels.long()) if narrow else batch
+def _check_term_names(method: str, names: list[Any]) -> None:
+    """Raise where two terms would share a weight and a place in the log, or one take the place of something else."""
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise ValueError(f"method {method!r} has two terms named {name!r}; their weights are told apart by name")
+        if name in LOGGED or str(name).startswith(LOGGED_PREFIXES):
+            raise ValueError(
+                f"method {method!r} has a term named {name!r}, which the log of a training has for something else; "
+                f"accepted is any name but {', '.join(LOGGED)} and what begins with {' or '.join(LOGGED_PREFIXES)}"
+            )
+
+
+def _read_batch(batch: Batch) -> Batch:
+    """The batch widened; raise where shapes do not fit together, which some terms would compute with."""
+    shapes = {name: tuple(part.shape) for name, part in batch._asdict().items()}
+    for name, shape in shapes.items():
+        if name != "y_s" and (len(shape) != 2 or 0 in shape):
+            raise ValueError(f"{name} has shape {shape}; accepted is a row for each sample, of one sample or more")
+    if shapes["y_s"][:1] != shapes["z_s"][:1]:
+        raise ValueError(f"y_s has shape {shapes['y_s']} but z_s {shapes['z_s']}; accepted is one label per sample")
+    for source, target in (("z_s", "z_t"), ("logits_s", "logits_t")):
+        if shapes[source][1] != shapes[target][1]:
+            raise ValueError(
+                f"{source} has shape {shapes[source]} but {target} {shapes[target]}; accepted are as many columns in "
+                "both domains"
+            )
+    return batch.widened()

@@ -75,14 +75,18 @@ def register(
     """Make a function that builds a method available under a name; its keyword arguments are the method's options.
 
     The other arguments are fields of `MethodInfo`; its summary is the first line of the function's docstring, up to
-    the formula.
+    the formula. A function that is defined again, as by a cell of a notebook, takes the place of its earlier version;
+    a name that another method has is an error.
     """
     check_choice("matches", matches, MATCHES)
     check_choice("samples", samples, SAMPLES)
 
     def add(factory: Factory) -> Factory:
-        if name in _FACTORIES:
-            raise ValueError(f"a method named {name!r} exists already ({_FACTORIES[name].__module__})")
+        if not factory.__module__.startswith("bures.methods."):
+            _import_methods()  # a name of theirs that was taken would keep all of them from being imported later
+        earlier = _FACTORIES.get(name)
+        if earlier is not None and _place(earlier) != _place(factory):  # the same place: a cell of a notebook run again
+            raise ValueError(f"a method named {name!r} exists already ({earlier.__module__}); choose another name")
         first, _, _ = (inspect.getdoc(factory) or "").partition("\n")
         summary = first.partition(":math:")[0].rstrip(" :,.").replace("`", "")
         _FACTORIES[name] = factory
@@ -90,6 +94,10 @@ def register(
         return factory
 
     return add
+
+
+def _place(factory: Factory) -> tuple[str, str]:
+    return factory.__module__, getattr(factory, "__qualname__", "")
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bures.arrays import check_positive, full_precision
+from bures.arrays import check_not_negative, check_positive, full_precision
 from bures.methods._method import Batch, Schedule, Term
 
 __all__ = [
@@ -87,8 +87,8 @@ class ClassConfusionTerm(Term):
 def prediction_terms(entropy: float, diversity: float, confusion: float, start: float, ramp: float) -> list[Term]:
     """What methods ask of the target's predictions: to be certain and, by weights, varied and not confused (`mcc`)."""
     terms: list[Term] = [EntropyTerm(entropy, start, ramp)]
-    if diversity > 0:
+    if check_not_negative("diversity", diversity) > 0:
         terms.append(DiversityTerm(diversity, start, ramp))
-    if confusion > 0:
+    if check_not_negative("confusion", confusion) > 0:
         terms.append(ClassConfusionTerm(Schedule(confusion, start, ramp)))
     return terms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bures.arrays import check_not_negative
 from bures.kernels import Bandwidth
 from bures.losses import CKBLoss, ClassMeansLoss
 from bures.methods._method import ConditionalTerm, Method, Schedule, Term
@@ -36,7 +37,7 @@ def ckw(
     terms = [
         *prediction_terms(entropy, diversity, confusion, entropy_start, ramp),
         ConditionalTerm("ckb", Schedule(weight, start, ramp), covariance),
-        _means(weight * means, pseudo_labels, bandwidth, start, ramp),
+        _means(weight * check_not_negative("means", means), pseudo_labels, bandwidth, start, ramp),
     ]
     return Method("ckw", terms)
 

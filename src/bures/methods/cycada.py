@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import math
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, l1_loss
 from torch.optim import Adam, Optimizer
 
-from bures.arrays import at_least_float32, check_positive
+from bures.arrays import at_least_float32, check_not_negative, check_positive
 from bures.methods._adversarial import AdversarialTerm
 from bures.methods._checks import check_whole
 from bures.methods._method import Method, Schedule
@@ -104,10 +103,9 @@ class CyCADA(OwnTraining):
     ) -> None:
         super().__init__("cycada", [domains])
         for name, value in (("cycle", cycle), ("semantics", semantics)):
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{name}={value!r} is out of range; accepted are numbers from 0 up")
+            check_not_negative(name, value)
         for name, value in zip(("classifier_share", "translation_share"), shares, strict=True):
-            if not 0 < value < 1:
+            if not 0 < check_not_negative(name, value) < 1:
                 raise ValueError(f"{name}={value!r} is out of range; accepted is above 0 to below 1")
         if sum(shares) >= 1:
             raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bures.arrays import check_finite, full_precision
+from bures.arrays import check_finite, check_not_negative, full_precision
 from bures.methods._method import Batch, Method, Schedule, Term
 from bures.methods._registry import register
 from bures.methods._transport import import_pot, pair_distances, uniform
@@ -45,18 +45,23 @@ class JointTransportTerm(Term):
 
     def __init__(self, schedule: Schedule, alpha: float, lambda_t: float) -> None:
         super().__init__("transport", schedule)
-        for name, value in (("alpha", alpha), ("lambda_t", lambda_t)):
-            if not value >= 0:
-                raise ValueError(f"{name}={value!r} is out of range; accepted are numbers from 0 up")
-        self.alpha, self.lambda_t = alpha, lambda_t
+        self.alpha, self.lambda_t = check_not_negative("alpha", alpha), check_not_negative("lambda_t", lambda_t)
 
     def forward(self, batch: Batch) -> Tensor:
         """Value of the term, not yet weighted."""
         ot = import_pot("deepjdot")
         with full_precision(batch.z_s):
+            _check_classes(batch.y_s, batch.logits_t.shape[1])
             surprise = -batch.logits_t.log_softmax(dim=1)[:, batch.y_s].T
             cost = self.alpha * pair_distances(batch.z_s, batch.z_t) + self.lambda_t * surprise
             check_finite("the transport cost", cost)  # the solver would warn of it and go on
             n, m = cost.shape
             plan: Tensor = ot.emd(uniform(n, cost), uniform(m, cost), cost.detach().double(), numItermax=MAX_STEPS)
             return (plan.to(cost.dtype) * cost).sum()
+
+
+def _check_classes(y_s: Tensor, n_classes: int) -> None:
+    """Raise where a label numbers no class: negative ones would number them from the end."""
+    wrong = (y_s < 0) | (y_s >= n_classes)
+    if bool(wrong.any()):
+        raise ValueError(f"y_s contains class {int(y_s[wrong][0])}; accepted are 0 to {n_classes - 1}")

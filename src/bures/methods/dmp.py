@@ -146,31 +146,33 @@ class DiscriminationTerm(Term):
     def forward(self, batch: Batch) -> Tensor:
         """Value of the term, not yet weighted."""
         with full_precision(batch.z_s):
-            return self._source(batch) + self._target(batch)
+            z, k = batch.z_s, batch.logits_s.shape[1]
+            members = one_hot(batch.y_s, k).to(z.dtype)
+            counts = members.sum(dim=0)
+            means, there = members.T @ z / counts.clamp_min(1)[:, None], counts > 0
+            centres, seen = self._centres(means.detach(), there)
+            centres = centres.to(z.dtype)
+            return self._source(means, there, centres, seen, _rounding(z)) + self._target(batch, centres)
 
-    def _source(self, batch: Batch) -> Tensor:
-        z, k = batch.z_s, batch.logits_s.shape[1]
-        members = one_hot(batch.y_s, k).to(z.dtype)
-        counts = members.sum(dim=0)
-        means = members.T @ z / counts.clamp_min(1)[:, None]
-        there = counts > 0
-        self._update(means.detach(), there)
-        assert self.centres is not None
-        assert self.seen is not None
-        known = self.seen.to(z.dtype)
-        centre = (known @ self.centres.to(z.dtype)) / known.sum().clamp_min(1)
-        directions = normalize(means - centre, eps=torch.finfo(z.dtype).tiny ** 0.5)
+    def _source(self, means: Tensor, there: Tensor, centres: Tensor, seen: Tensor, rounding: Tensor) -> Tensor:
+        known = seen.to(means.dtype)
+        centre = (known @ centres) / known.sum().clamp_min(1)
+        away = means - centre
+        lengths = torch.linalg.vector_norm(away, dim=1, keepdim=True)
+        # Centres of classes that are all at one point differ by rounding, which has no direction.
+        apart = lengths > rounding.clamp_min(torch.finfo(means.dtype).tiny ** 0.5)
+        directions = torch.where(apart, away / torch.where(apart, lengths, 1.0), 0.0)
         similarity = ((1 + directions @ directions.T) / 2).square()
         pairs = (there[:, None] & there).triu(diagonal=1)
         return torch.where(pairs, similarity, 0.0).sum() / pairs.sum().clamp_min(1)
 
-    def _target(self, batch: Batch) -> Tensor:
-        assert self.centres is not None
+    def _target(self, batch: Batch, centres: Tensor) -> Tensor:
         small = torch.finfo(batch.z_t.dtype).tiny ** 0.5
-        cosines = normalize(batch.z_t, eps=small) @ normalize(self.centres.to(batch.z_t.dtype), eps=small).T
+        cosines = normalize(batch.z_t, eps=small) @ normalize(centres, eps=small).T
         return -(batch.p_t * cosines).square().amax(dim=1).mean()
 
-    def _update(self, means: Tensor, there: Tensor) -> None:
+    def _centres(self, means: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        """Running centres of the classes, this batch included, and which classes have one."""
         self.setup(means.shape[1], means.shape[0])
         assert self.centres is not None
         assert self.seen is not None
@@ -178,6 +180,9 @@ class DiscriminationTerm(Term):
             self.centres, self.seen = self.centres.to(means.device), self.seen.to(means.device)
         means = means.to(self.centres.dtype)
         moved = torch.where(self.seen[:, None], MOMENTUM * self.centres + (1 - MOMENTUM) * means, means)
-        # In place: a CUDA graph of the step goes on from what the last replay has written here.
-        self.centres.copy_(torch.where(there[:, None], moved, self.centres))
-        self.seen.logical_or_(there)
+        centres, seen = torch.where(there[:, None], moved, self.centres), self.seen | there
+        if self.training:
+            # In place: a CUDA graph of the step goes on from what the last replay has written here.
+            self.centres.copy_(centres)
+            self.seen.copy_(seen)
+        return centres, seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bures.arrays import check_not_negative
 from bures.kernels import Bandwidth
 from bures.losses import KernelBuresLoss, MMDLoss
 from bures.methods._method import FeatureTerm, Method, Schedule
@@ -26,6 +27,7 @@ def kgot(
     distance, the cost of the optimal map between Gaussians in the RKHS. The publication transports fixed features by
     that map; this is its cost as a loss for a network that learns them, whose weight it therefore does not give.
     """
+    means = check_not_negative("means", means)
     terms = [
         FeatureTerm("kernel-bures", Schedule(weight, start, ramp), KernelBuresLoss(bandwidth=bandwidth)),
         # One bandwidth for all pairs: means of different kernels cannot be compared.

@@ -75,9 +75,13 @@ def ckb(
         ``"auto"`` is ``"svd"`` for float64 features; for float32, ``"polar"`` on a GPU and elsewhere ``"deflation"``,
         or ``"gram"`` for small samples, which are faster there than an SVD and more accurate.
     sample_weight_s, sample_weight_t : array (n,), (m,), optional
-        Non-negative weights of the samples; equal by default. Rules for the bandwidth look at samples without them.
+        Non-negative weights of the samples; equal by default. Mean squared distances in the rules for bandwidths are
+        weighted within each domain, and ``"shared"`` counts the domains by their samples of positive weight. Medians
+        are over the samples of positive weight, whatever it is.
     prior : {"source", "target", "uniform"} or array (K,), optional
-        Class frequencies that both domains are weighted to, so that a difference in P(Y) alone does not count.
+        Class frequencies that both domains are weighted to, so that a difference in P(Y) alone does not count. Rows of
+        probabilities are weighted by the mean of prior over frequency under them, which gives these frequencies
+        exactly only where they are certain.
         An array follows the order of the sorted classes, or of the columns.
 
     Returns

@@ -21,6 +21,9 @@ from bures.metrics._pooled import gradient_rates, pool, widths_of_blocks
 
 __all__ = ["paired_distance"]
 
+LEAST_SHARE = 1e-3
+"""Of the size of its factors, what a matrix has whose square tells its singular vectors from rounding."""
+
 
 def paired_distance(
     xs: Tensor, xt: Tensor, factor: Tensor, weights: Tensor, bandwidth: Bandwidth, *, wanted: bool
@@ -28,7 +31,7 @@ def paired_distance(
     """The squared distance of samples (n, d) in float32 and, where it is wanted, its gradient (2 n, d).
 
     ``factor`` is C^T H D (n, n) of the source and ``weights`` are D H C C^T H D (n, n) of the target, both in float64.
-    None where distances beside the bandwidth are noise, or a feature is not finite.
+    None where distances beside the bandwidth are noise, where singular vectors would be, or a feature is not finite.
     """
     n = xs.shape[0]
     x, scale, size = pool(xs, xt)
@@ -59,7 +62,10 @@ def paired_distance(
     right = torch.from_numpy(blocks[2].astype(np.float64)) @ factor.T
     if not wanted:
         return traces - 2 * _norm(right, weights), None
-    norm, left, turned = _norm_and_vectors(right, weights)
+    found = _norm_and_vectors(right, weights)
+    if found is None:
+        return None
+    norm, left, turned = found
     between = (left.to(x.dtype) @ (turned.to(x.dtype).T @ rounded)).numpy()
     for block, weight, rate in zip(blocks, (*own, between), gradient_rates(widths, scale), strict=True):
         block += 1
@@ -78,14 +84,19 @@ def _norm(right: Tensor, weights: Tensor) -> float:
     return float(values.clamp_min(0).sqrt().sum())
 
 
-def _norm_and_vectors(right: Tensor, weights: Tensor) -> tuple[float, Tensor, Tensor]:
+def _norm_and_vectors(right: Tensor, weights: Tensor) -> tuple[float, Tensor, Tensor] | None:
     """The same norm, D H C_t U and V, with the singular vectors U and V of M.
 
     M^T M = R^T W R asks for the weights alone, and D H C_t U = W R V / s, so that C_t is not needed. Its square halves
-    the digits: those of float64 are as many as the kernel has.
+    the digits: those of float64 are as many as the kernel has. None where M is small beside R, as the columns of R
+    hardly change from sample to sample of a collapsed target: s and W R V are then rounding, each its own, and their
+    quotient no vector of bounded length.
     """
     weighted = weights @ right
     values, v = eigh_of_gram(right.T @ weighted)
     s, left = values.numpy(), (weighted @ v).numpy()
+    size = math.sqrt(float(weights.diagonal().max())) * float(torch.linalg.vector_norm(right))
+    if not s[-1] > LEAST_SHARE * size:
+        return None
     left /= np.maximum(s, GRAM_RESOLUTION * s[-1] + TINY)
     return float(s.sum()), torch.from_numpy(left), v

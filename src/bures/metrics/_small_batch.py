@@ -55,14 +55,14 @@ def small_batch_ckb(
 
     ``reference`` gives the same by the general path, as a function of the features.
     """
-    n = z_s.shape[0]
+    n = z_s.shape[0] if z_s.ndim == 2 else 0
     if not (
         0 < n <= LARGEST
         and (options["method"] != "low-rank" or n < SMALL)  # where it is another name of "gram"
-        and z_s.ndim == 2
         and z_s.shape == z_t.shape
         and z_s.dtype == z_t.dtype == torch.float32
         and p_t.ndim == 2
+        and y_s.ndim in (1, 2)
         and p_t.shape[0] == y_s.shape[0] == n
         and p_t.is_floating_point()
         and all(tensor.device.type == "cpu" for tensor in (z_s, y_s, z_t, p_t))

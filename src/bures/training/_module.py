@@ -19,7 +19,7 @@ from bures.training._batches import Step
 from bures.training._errors import NonFiniteLossError
 from bures.training._gather import gather_rows, world_size
 from bures.training._inputs import Inputs
-from bures.training._own_steps import make_own_step, own_optimisers, widened
+from bures.training._own_steps import make_own_step, own_optimisers
 from bures.training._passes import Passes
 from bures.training._plan import derive_seed
 from bures.training._queue import FeatureQueue
@@ -57,7 +57,8 @@ class AdaptationModule(L.LightningModule):
     network : Network
         What is trained.
     method : Method
-        What both domains add to the source's cross-entropy.
+        What both domains add to the source's cross-entropy, after ``method.setup(d, K)`` for d features (the head's
+        ``out_features``) and K classes.
     inputs : Inputs
         What is done to samples before the network sees them.
     recipe : Recipe
@@ -244,7 +245,7 @@ class AdaptationModule(L.LightningModule):
 
     def _global_batch(self, batch: Batch) -> Batch:
         """The batch of all devices. Losses stay in full precision whatever the network computes in."""
-        return Batch(*(self._gather(part) for part in widened(batch)))
+        return Batch(*(self._gather(part) for part in batch.widened()))
 
     def _gather(self, part: Tensor) -> Tensor:
         """The rows of all devices: each has its part of the batch, or nothing where the method needs no target."""

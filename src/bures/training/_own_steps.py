@@ -22,7 +22,7 @@ from bures.training._recipe import Recipe
 if TYPE_CHECKING:
     from bures.training._module import AdaptationModule
 
-__all__ = ["make_own_step", "own_optimisers", "sample_shape", "warn_of_what_is_ignored", "widened"]
+__all__ = ["make_own_step", "own_optimisers", "sample_shape", "warn_of_what_is_ignored"]
 
 IGNORED = ("queue", "consistency")  # fields of a recipe that belong to the steps of the trainer
 
@@ -65,7 +65,7 @@ def make_own_step(module: AdaptationModule, step: Step, generator: torch.Generat
     normalise = module.inputs.preprocessing or _as_they_are
 
     def forward(first: Tensor, second: Tensor) -> Batch:
-        return widened(module.forward_domains(normalise(first), step.y_s, normalise(second)))
+        return module.forward_domains(normalise(first), step.y_s, normalise(second)).widened()
 
     def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(at_least_float32(logits), labels, label_smoothing=recipe.label_smoothing)
@@ -117,8 +117,3 @@ def _samples(inputs: Inputs, x: Tensor, generator: torch.Generator) -> Tensor:
 
 def _as_they_are(x: Tensor) -> Tensor:
     return x
-
-
-def widened(batch: Batch) -> Batch:
-    """The batch in float32 at the least: losses stay in full precision whatever the network computes in."""
-    return Batch(*(part if part.dtype == torch.int64 else at_least_float32(part) for part in batch))
