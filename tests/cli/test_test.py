@@ -120,3 +120,13 @@ def test_an_error_with_its_traceback_leaves_with_2_too(files):
     assert done.returncode == 2
     assert done.stderr.startswith("Traceback")
     assert "'unlabelled' has no labels" in done.stderr
+
+
+def test_a_shift_that_reading_would_round_away_is_no_verdict(tmp_path):
+    xs, ys, xt, yt = bures.data.drifting_class(60, drift=2.0, seed=3)
+    for name, x, y in (("source", xs, ys), ("target", xt, yt)):
+        np.savez(tmp_path / f"{name}.npz", x=x + 1.7e9, y=y)  # the same shift: distances are as they were
+    done = run(tmp_path, "source.npz", "target.npz")
+    assert isinstance(done.exception, ValueError)
+    assert "subtract a constant" in str(done.exception)
+    assert bures.conditional_test(xs + 1.7e9, ys, xt + 1.7e9, yt, n_permutations=99).rejected

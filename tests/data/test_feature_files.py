@@ -11,6 +11,7 @@ import scipy.io
 import torch
 
 from bures.data import Domain, ImageFiles, TensorSamples, read_features, write_features
+from bures.data._feature_files import LostDigitsWarning
 
 X = np.random.default_rng(0).normal(size=(6, 3))
 Y = np.array([2, 0, 1, 2, 2, 0])
@@ -482,3 +483,36 @@ def test_what_is_said_of_labels_helps_in_a_command_too(tmp_path):
     path = written(tmp_path / "h.csv", "a\n1\n2\n?\n")
     with pytest.raises(ValueError, match=r"column 'a' is not numeric \(first such value '\?'\)"):
         read_features(path)
+
+
+@pytest.mark.parametrize(("suffix", "named"), [(".npz", r"1 \(counted from 0\)"), (".csv", "'time'")])
+def test_differences_that_float32_rounds_away_are_told(tmp_path, suffix, named):
+    rng = np.random.default_rng(0)
+    steps = rng.normal(scale=60.0, size=50)
+    for offset, lost in ((0.0, False), (1e6, False), (1.7e9, True), (-1.7e9, True)):
+        x = np.column_stack([rng.normal(size=50), offset + steps])
+        file = tmp_path / f"times{suffix}"
+        if suffix == ".npz":
+            np.savez(file, x=x)
+        else:
+            np.savetxt(file, x, delimiter=",", header="width,time", comments="")
+        if lost:
+            with pytest.warns(LostDigitsWarning, match=f"times.*the values of column {named}, near .*1.7e.09, differ"):
+                read_features(file)
+        else:  # warnings are errors in these tests
+            rounded = features(read_features(file)).astype(float)
+            assert np.abs(rounded - x)[:, 1].max() < 0.1 * steps.std()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.full(20, 0.1) * (1 + 1e-15 * np.arange(20)),  # a constant, but for its last digits
+        1.7e9 + 1024 * np.arange(20),  # float32 has these numbers
+        np.where(np.arange(20) == 3, 0.0, 1.7e9),  # one of them is far away
+        np.full(20, 2**40),
+    ],
+)
+def test_columns_of_which_float32_keeps_what_there_is_are_read_in_silence(tmp_path, column):
+    np.savez(tmp_path / "x.npz", x=np.column_stack([column, np.arange(20)]))
+    assert read_features(tmp_path / "x.npz").samples.shape == (2,)
