@@ -7,6 +7,7 @@ import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import reference
 import torch
@@ -742,3 +743,45 @@ def test_a_bad_row_in_a_file_is_found_by_its_place_in_the_stream(streams):
     with pytest.raises(ValueError, match=r"chunk 3, rows 120 to 159 of the stream: .*\(first: row 30\)"):
         m.update_from(folder / "x.npy", y, chunk=40)
     assert m.n_samples == 120
+
+
+@pytest.fixture
+def tables():
+    """A source and a target as data frames, the second with its columns in another order, and the map for both."""
+    rng = np.random.default_rng(3)
+    names = ["width", "length", "weight"]
+    y = rng.integers(2, size=60)
+    source = pd.DataFrame(rng.normal(size=(60, 3)) * [1, 2, 5] + y[:, None], columns=names)
+    target = pd.DataFrame(rng.normal(size=(60, 3)) * [1, 2, 8] + y[:, None], columns=names)[names[::-1]]
+    phi = bures.NystroemMap.fit(source.to_numpy(), target[names].to_numpy(), n_landmarks=120)
+    exact = bures.ckb(source.to_numpy(), y, target[names].to_numpy(), y)
+    return source, target, y, phi, exact
+
+
+def test_tables_are_put_into_the_order_of_the_first(tables):
+    source, target, y, phi, exact = tables
+    s, t = ConditionalMoments(phi, 2).update(source, y), ConditionalMoments(phi, 2)
+    t.update(target[list(source)][:10], y[:10]).update(target[10:], y[10:])
+    assert s.ckb(t) == pytest.approx(exact, rel=1e-6)
+    assert s.copy().columns == s.columns == tuple(source)
+
+
+def test_tables_of_different_order_are_neither_compared_nor_merged(tables, tmp_path):
+    pytest.importorskip("pyarrow")
+    source, target, y, phi, exact = tables
+    for name, table in (("source", source), ("target", target)):
+        table.assign(label=y).to_parquet(tmp_path / f"{name}.parquet")
+    s, t = (ConditionalMoments(phi, 2).update_from(tmp_path / f"{name}.parquet") for name in ("source", "target"))
+    t = ConditionalMoments.load(t.save(tmp_path / "t.safetensors"), phi)
+    message = "have the same columns in different order .column 0 is 'width' and 'weight'.*give the columns one order"
+    for measure in (s.ckb, s.mmd, s.merge):
+        with pytest.raises(ValueError, match=message):
+            measure(t)
+    named_otherwise = ConditionalMoments(phi, 2).update(source.rename(columns={"width": "depth"}), y)
+    with pytest.raises(ValueError, match="that of the target moments lacks the column 'width'"):
+        s.ckb(named_otherwise)
+    with pytest.raises(ValueError, match="this one lacks the column 'width'"):
+        s.update(source.rename(columns={"width": "depth"}), y)
+    array = ConditionalMoments(phi, 2).update(target[list(source)].to_numpy(), y)  # has no names, and goes by position
+    assert s.ckb(array) == pytest.approx(exact, rel=1e-6)
+    assert (array + s).columns == tuple(source)
