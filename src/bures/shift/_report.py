@@ -15,7 +15,7 @@ from bures.testing._plain import plain
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Advice", "ClassShift", "Finding", "ShiftReport"]
+__all__ = ["Advice", "ClassShift", "Finding", "ShiftReport", "has_shifted"]
 
 CLASSES_SHOWN = 12
 
@@ -178,7 +178,7 @@ class ShiftReport:
         for row in self.ranked_classes()[:CLASSES_SHOWN]:
             interval = "" if math.isnan(row.low) else f"{row.low:.1%} to {row.high:.1%}"
             numbers = ["-" if math.isnan(v) else f"{v:.3g}" for v in (row.effect_size, row.p_adjusted)]
-            mark = "shifted" if row.p_adjusted <= self.level else ""
+            mark = "shifted" if has_shifted(self, row) else ""
             shares = [f"{row.frequency_source:.1%}", f"{row.frequency_target:.1%}"]
             table.append([str(row.name), *shares, interval, *numbers, mark])
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -242,3 +242,9 @@ class ShiftReport:
 
 
 MARKS = {True: "found", False: "not found", None: "not asked"}
+
+
+def has_shifted(report: ShiftReport, row: ClassShift) -> bool:
+    """Whether a class differs in a report that found a conditional shift; where it found none, no class is marked."""
+    found = any(finding.found for finding in report.findings if finding.shift == "conditional")
+    return found and row.p_adjusted <= report.level
