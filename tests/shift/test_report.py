@@ -303,3 +303,16 @@ def test_no_class_is_marked_where_no_conditional_shift_was_found():
     assert "shifted" in str(clear).partition("What to do")[0]
     assert '<td class="mark">shifted</td>' in clear.to_html()
     assert not any("would count as shifted" in note for note in clear.notes)
+
+
+@pytest.mark.parametrize("names", [np.array([0, 1, 2]), np.array(["cat", "dog", "emu"])])
+def test_what_predicts_no_classes_is_refused(names):
+    from sklearn.linear_model import LinearRegression
+
+    class Numbered(LinearRegression):
+        def fit(self, x, y):
+            return super().fit(x, np.unique(y, return_inverse=True)[1])
+
+    xs, ys, xt, _ = draw(n=40)
+    with pytest.raises(ValueError, match=r"classifier predicts .*, which is no class of ys"):
+        bures.shift_report(xs, names[ys], xt, classifier=Numbered(), **FAST)
