@@ -65,10 +65,10 @@ def read_features(
     Notes
     -----
     In a table, every column but the label is a feature, except that ``file``, ``filename``, ``path``, ``id`` and an
-    unnamed column (pandas' index) name the samples, with what is written there. The domain has the names of the feature
-    columns, by which two tables are matched (`align_columns`). Features are numbers: text and missing values are
-    refused. Labels of a CSV are text as it is written unless all are whole numbers. Its separator is the comma, or a
-    semicolon or tab where the first line has no comma.
+    unnamed column (pandas' index, in ``.parquet`` under any name) name the samples, with what is written there. The
+    domain has the names of the feature columns, by which two tables are matched (`align_columns`). Features are
+    numbers: text and missing values are refused. Labels of a CSV are text as it is written, less blanks around it,
+    unless all are whole numbers. Its separator is the comma, or a semicolon or tab where the first line has no comma.
 
     Examples
     --------
