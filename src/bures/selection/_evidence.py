@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from bures.arrays import Array, as_tensor, check_finite, describe, numpy_to_tensor, refuse_masked
+from bures.columns import column_names, column_order
 
-__all__ = ["Evidence", "check_needs", "read_features", "read_labels", "read_probabilities"]
+__all__ = ["Evidence", "check_needs", "read_alike", "read_features", "read_labels", "read_probabilities"]
 
 TOLERANCE = 1e-3  # of the sum of a row of probabilities, which may come from half precision
 
@@ -67,9 +68,9 @@ class Evidence:
     validation_labels: Tensor | None = None
 
     def __post_init__(self) -> None:
-        for name, value in self._parts("_features").items():
-            object.__setattr__(self, name, read_features(name, value))
-        for name, value in self._parts("_probabilities").items():
+        for name, value in read_alike(self._parts("_features")).items():
+            object.__setattr__(self, name, value)
+        for name, value in self._parts("_probabilities").items():  # whose columns are numbered as the labels are
             object.__setattr__(self, name, read_probabilities(name, value))
         classes = next((value.shape[1] for value in self._parts("_probabilities").values()), None)
         for name, value in self._parts("_labels").items():
@@ -116,6 +117,18 @@ def read_features(name: str, value: Array) -> Tensor:
     x = x if x.is_floating_point() and x.dtype.itemsize >= 4 else x.float()
     check_finite(name, x)
     return x
+
+
+def read_alike(tables: Mapping[str, Array]) -> dict[str, Tensor]:
+    """Read the features of one model by name, the columns of data frames in the order of the first."""
+    columns = {name: None if isinstance(value, Tensor) else column_names(value) for name, value in tables.items()}
+    first = next((name for name, found in columns.items() if found is not None), "")
+    read = {}
+    for name, value in tables.items():
+        order = column_order(columns.get(first), columns[name], names=(first, name))
+        x = read_features(name, value)
+        read[name] = x if order is None else x[:, order]
+    return read
 
 
 def read_probabilities(name: str, value: Array) -> Tensor:
