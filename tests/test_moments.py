@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import bures
 from bures import ConditionalMoments
+from bures.moments import read_chunks
 
 K = 3
 METRICS = ["ckb", "ckw", "kernel_bures", "mmd"]
@@ -785,3 +786,18 @@ def test_tables_of_different_order_are_neither_compared_nor_merged(tables, tmp_p
     array = ConditionalMoments(phi, 2).update(target[list(source)].to_numpy(), y)  # has no names, and goes by position
     assert s.ckb(array) == pytest.approx(exact, rel=1e-6)
     assert (array + s).columns == tuple(source)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [None, pd.Index(np.random.default_rng(0).permutation(60)), pd.Index([f"p{i}" for i in range(60)], name="id")],
+)
+def test_the_index_of_a_table_is_no_feature(tables, tmp_path, index):
+    pytest.importorskip("pyarrow")
+    source, _, y, phi, _ = tables
+    table = source.assign(label=y) if index is None else source.assign(label=y).set_index(index)
+    table.to_parquet(tmp_path / "source.parquet")
+    ((features, labels),) = read_chunks(tmp_path / "source.parquet")
+    np.testing.assert_array_equal(features, source.to_numpy())
+    np.testing.assert_array_equal(labels, y)
+    assert ConditionalMoments(phi, 2).update_from(tmp_path / "source.parquet").columns == tuple(source)

@@ -26,7 +26,7 @@ def read_chunks(
     ----------
     x : path
         ``.npy``: an array (n, d), memory-mapped. ``.parquet``: a table whose columns are the features, but for those
-        that `y` names.
+        that `y` names and for pandas' index.
     y : path, array, str or sequence of str, optional
         For ``.npy``: the labels, (n,) or (n, K), as an array or as the path of another ``.npy`` file. For ``.parquet``:
         the name of the label column, or the names of K columns of probabilities.
@@ -116,7 +116,10 @@ def _open_parquet(path: Path) -> Any:
 
 
 def _feature_names(file: Any, label_columns: list[str]) -> list[str]:
-    return [name for name in file.schema_arrow.names if name not in label_columns]
+    """The columns that hold features; pandas' index, which lies beside them in the file, is none."""
+    pandas = file.schema_arrow.pandas_metadata or {}
+    index = [name for name in pandas.get("index_columns", []) if isinstance(name, str)]
+    return [name for name in file.schema_arrow.names if name not in label_columns and name not in index]
 
 
 def _parquet_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair]:
