@@ -801,3 +801,15 @@ def test_the_index_of_a_table_is_no_feature(tables, tmp_path, index):
     np.testing.assert_array_equal(features, source.to_numpy())
     np.testing.assert_array_equal(labels, y)
     assert ConditionalMoments(phi, 2).update_from(tmp_path / "source.parquet").columns == tuple(source)
+
+
+@pytest.mark.parametrize("name", ["x.npy", "y.npy"])
+def test_a_checkpoint_is_not_written_over_what_is_read(streams, name):
+    folder, x, y, _ = streams
+    m = ConditionalMoments(PHI, K)
+    with pytest.raises(ValueError, match=f"checkpoint='.*{name}' is read by this stream"):
+        m.update_from(folder / "x.npy", folder / "y.npy", checkpoint=folder / name)
+    np.testing.assert_array_equal(np.load(folder / name), x if name == "x.npy" else y)
+    with pytest.raises(FileNotFoundError, match="none is not a folder; make it first"):
+        m.update_from(folder / "x.npy", folder / "y.npy", checkpoint=folder / "none" / "m.safetensors")
+    assert m.n_samples == 0

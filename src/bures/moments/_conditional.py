@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bures.feature_maps import FeatureMap
+from bures.files import check_output
 from bures.kernels import Bandwidth
 from bures.moments._compare import measure
 from bures.moments._distances import MomentDistance
@@ -113,6 +114,11 @@ class ConditionalMoments(MomentSums):
             file has moments of its own, and `merge` puts them together.
         """
         stream = os.path.realpath(x)
+        if checkpoint is not None:  # before the work, not after it
+            check_output(checkpoint)
+            read = [name for name in (x, y) if isinstance(name, (str, Path)) and os.path.exists(name)]
+            if os.path.exists(checkpoint) and any(os.path.samefile(checkpoint, name) for name in read):
+                raise ValueError(f"checkpoint={str(checkpoint)!r} is read by this stream; choose another file")
         if self.n_samples and self._stream not in (LOADED, stream):
             raise ValueError(
                 f"these moments hold {self.n_samples} samples that are not of {str(x)!r}, of which as many rows would "
