@@ -7,6 +7,7 @@ import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import reference
 import torch
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import bures
 from bures import ConditionalMoments
+from bures.moments import read_chunks
 
 K = 3
 METRICS = ["ckb", "ckw", "kernel_bures", "mmd"]
@@ -742,3 +744,72 @@ def test_a_bad_row_in_a_file_is_found_by_its_place_in_the_stream(streams):
     with pytest.raises(ValueError, match=r"chunk 3, rows 120 to 159 of the stream: .*\(first: row 30\)"):
         m.update_from(folder / "x.npy", y, chunk=40)
     assert m.n_samples == 120
+
+
+@pytest.fixture
+def tables():
+    """A source and a target as data frames, the second with its columns in another order, and the map for both."""
+    rng = np.random.default_rng(3)
+    names = ["width", "length", "weight"]
+    y = rng.integers(2, size=60)
+    source = pd.DataFrame(rng.normal(size=(60, 3)) * [1, 2, 5] + y[:, None], columns=names)
+    target = pd.DataFrame(rng.normal(size=(60, 3)) * [1, 2, 8] + y[:, None], columns=names)[names[::-1]]
+    phi = bures.NystroemMap.fit(source.to_numpy(), target[names].to_numpy(), n_landmarks=120)
+    exact = bures.ckb(source.to_numpy(), y, target[names].to_numpy(), y)
+    return source, target, y, phi, exact
+
+
+def test_tables_are_put_into_the_order_of_the_first(tables):
+    source, target, y, phi, exact = tables
+    s, t = ConditionalMoments(phi, 2).update(source, y), ConditionalMoments(phi, 2)
+    t.update(target[list(source)][:10], y[:10]).update(target[10:], y[10:])
+    assert s.ckb(t) == pytest.approx(exact, rel=1e-6)
+    assert s.copy().columns == s.columns == tuple(source)
+
+
+def test_tables_of_different_order_are_neither_compared_nor_merged(tables, tmp_path):
+    pytest.importorskip("pyarrow")
+    source, target, y, phi, exact = tables
+    for name, table in (("source", source), ("target", target)):
+        table.assign(label=y).to_parquet(tmp_path / f"{name}.parquet")
+    s, t = (ConditionalMoments(phi, 2).update_from(tmp_path / f"{name}.parquet") for name in ("source", "target"))
+    t = ConditionalMoments.load(t.save(tmp_path / "t.safetensors"), phi)
+    message = "have the same columns in different order .column 0 is 'width' and 'weight'.*give the columns one order"
+    for measure in (s.ckb, s.mmd, s.merge):
+        with pytest.raises(ValueError, match=message):
+            measure(t)
+    named_otherwise = ConditionalMoments(phi, 2).update(source.rename(columns={"width": "depth"}), y)
+    with pytest.raises(ValueError, match="that of the target moments lacks the column 'width'"):
+        s.ckb(named_otherwise)
+    with pytest.raises(ValueError, match="this one lacks the column 'width'"):
+        s.update(source.rename(columns={"width": "depth"}), y)
+    array = ConditionalMoments(phi, 2).update(target[list(source)].to_numpy(), y)  # has no names, and goes by position
+    assert s.ckb(array) == pytest.approx(exact, rel=1e-6)
+    assert (array + s).columns == tuple(source)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [None, pd.Index(np.random.default_rng(0).permutation(60)), pd.Index([f"p{i}" for i in range(60)], name="id")],
+)
+def test_the_index_of_a_table_is_no_feature(tables, tmp_path, index):
+    pytest.importorskip("pyarrow")
+    source, _, y, phi, _ = tables
+    table = source.assign(label=y) if index is None else source.assign(label=y).set_index(index)
+    table.to_parquet(tmp_path / "source.parquet")
+    ((features, labels),) = read_chunks(tmp_path / "source.parquet")
+    np.testing.assert_array_equal(features, source.to_numpy())
+    np.testing.assert_array_equal(labels, y)
+    assert ConditionalMoments(phi, 2).update_from(tmp_path / "source.parquet").columns == tuple(source)
+
+
+@pytest.mark.parametrize("name", ["x.npy", "y.npy"])
+def test_a_checkpoint_is_not_written_over_what_is_read(streams, name):
+    folder, x, y, _ = streams
+    m = ConditionalMoments(PHI, K)
+    with pytest.raises(ValueError, match=f"checkpoint='.*{name}' is read by this stream"):
+        m.update_from(folder / "x.npy", folder / "y.npy", checkpoint=folder / name)
+    np.testing.assert_array_equal(np.load(folder / name), x if name == "x.npy" else y)
+    with pytest.raises(FileNotFoundError, match="none is not a folder; make it first"):
+        m.update_from(folder / "x.npy", folder / "y.npy", checkpoint=folder / "none" / "m.safetensors")
+    assert m.n_samples == 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bures.wording import listed
 
-__all__ = ["column_names", "column_order"]
+__all__ = ["check_same_columns", "column_names", "column_order"]
 
 NAMED = 10  # columns that a message names
 
@@ -65,3 +65,14 @@ def column_order(
             "a name of its own"
         )
     return [place[name] for name in first]
+
+
+def check_same_columns(first: Sequence[str] | None, second: Sequence[str] | None, *, names: tuple[str, str]) -> None:
+    """Raise where two results have been made of columns in different order; None, of an array, goes with all."""
+    order = column_order(first, second, names=names)
+    if first is not None and second is not None and order is not None:
+        place = next(number for number, found in enumerate(order) if found != number)
+        raise ValueError(
+            f"{names[0]} and {names[1]} have the same columns in different order (column {place} is "
+            f"{first[place]!r} and {second[place]!r}), of which the sums are made; give the columns one order"
+        )

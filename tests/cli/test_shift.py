@@ -50,3 +50,11 @@ def test_errors_come_before_the_work(files):
     assert "the source must be labelled" in str(result.exception)
     result = run(files / "source.npz", files / "target.npz", "--html", files / "none" / "report.html")
     assert isinstance(result.exception, FileNotFoundError)
+
+
+@pytest.mark.parametrize("written", ["source.npz", "target.npz"])
+def test_the_page_is_not_written_over_what_is_read(files, written):
+    given = (files / written).read_bytes()
+    result = run(files / "source.npz", files / "target.npz", "--html", files / written)
+    assert "is read by this command" in str(result.exception)
+    assert (files / written).read_bytes() == given

@@ -1,6 +1,7 @@
 """`bures test`: the library's numbers from files, and exit codes that a pipeline can rely on."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -99,3 +100,33 @@ def test_no_failure_is_taken_for_a_shift(files, monkeypatch, failure, code):
 
     monkeypatch.setattr(module.bures, "conditional_test", fail)
     assert run(files[0], "source.npz", "near.npz").exit_code == code
+
+
+def test_the_exit_code_does_not_depend_on_whether_the_output_is_read(files):
+    folder, _, _ = files
+    unread, end = os.pipe()
+    os.close(unread)
+    for target, verdict in (("near.npz", 0), ("far.npz", 1), ("none.npz", 2)):
+        pair = [folder / "source.npz", folder / target]
+        command = [sys.executable, "-m", "bures", "test", *pair, "--permutations", "99"]
+        assert subprocess.run(command, stdout=end, stderr=end, check=False).returncode == verdict
+    os.close(end)
+
+
+def test_an_error_with_its_traceback_leaves_with_2_too(files):
+    folder, _, _ = files
+    command = [sys.executable, "-m", "bures", "--debug", "test", folder / "source.npz", folder / "unlabelled.npy"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Traceback")
+    assert "'unlabelled' has no labels" in done.stderr
+
+
+def test_a_shift_that_reading_would_round_away_is_no_verdict(tmp_path):
+    xs, ys, xt, yt = bures.data.drifting_class(60, drift=2.0, seed=3)
+    for name, x, y in (("source", xs, ys), ("target", xt, yt)):
+        np.savez(tmp_path / f"{name}.npz", x=x + 1.7e9, y=y)  # the same shift: distances are as they were
+    done = run(tmp_path, "source.npz", "target.npz")
+    assert isinstance(done.exception, ValueError)
+    assert "subtract a constant" in str(done.exception)
+    assert bures.conditional_test(xs + 1.7e9, ys, xt + 1.7e9, yt, n_permutations=99).rejected

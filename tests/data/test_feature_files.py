@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.io
+import scipy.sparse
 import torch
 
 from bures.data import Domain, ImageFiles, TensorSamples, read_features, write_features
+from bures.data._feature_files import LostDigitsWarning
 
 X = np.random.default_rng(0).normal(size=(6, 3))
 Y = np.array([2, 0, 1, 2, 2, 0])
@@ -482,3 +484,73 @@ def test_what_is_said_of_labels_helps_in_a_command_too(tmp_path):
     path = written(tmp_path / "h.csv", "a\n1\n2\n?\n")
     with pytest.raises(ValueError, match=r"column 'a' is not numeric \(first such value '\?'\)"):
         read_features(path)
+
+
+@pytest.mark.parametrize(("suffix", "named"), [(".npz", r"1 \(counted from 0\)"), (".csv", "'time'")])
+def test_differences_that_float32_rounds_away_are_told(tmp_path, suffix, named):
+    rng = np.random.default_rng(0)
+    steps = rng.normal(scale=60.0, size=50)
+    for offset, lost in ((0.0, False), (1e6, False), (1.7e9, True), (-1.7e9, True)):
+        x = np.column_stack([rng.normal(size=50), offset + steps])
+        file = tmp_path / f"times{suffix}"
+        if suffix == ".npz":
+            np.savez(file, x=x)
+        else:
+            np.savetxt(file, x, delimiter=",", header="width,time", comments="")
+        if lost:
+            with pytest.warns(LostDigitsWarning, match=f"times.*the values of column {named}, near .*1.7e.09, differ"):
+                read_features(file)
+        else:  # warnings are errors in these tests
+            rounded = features(read_features(file)).astype(float)
+            assert np.abs(rounded - x)[:, 1].max() < 0.1 * steps.std()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.full(20, 0.1) * (1 + 1e-15 * np.arange(20)),  # a constant, but for its last digits
+        1.7e9 + 1024 * np.arange(20),  # float32 has these numbers
+        np.where(np.arange(20) == 3, 0.0, 1.7e9),  # one of them is far away
+        np.full(20, 2**40),
+    ],
+)
+def test_columns_of_which_float32_keeps_what_there_is_are_read_in_silence(tmp_path, column):
+    np.savez(tmp_path / "x.npz", x=np.column_stack([column, np.arange(20)]))
+    assert read_features(tmp_path / "x.npz").samples.shape == (2,)
+
+
+def test_blanks_around_the_labels_of_a_csv_are_no_part_of_them(tmp_path):
+    (tmp_path / "spaced.csv").write_text("a, b, label\n1, 2, cat\n3, 4,cat \n5, 6, big dog\n7, 8,cat\n")
+    domain = read_features(tmp_path / "spaced.csv")
+    assert domain.class_names == ("big dog", "cat")
+    assert domain.labels.tolist() == [1, 1, 0, 1]
+    assert domain.feature_names == ("a", "b")
+
+
+@pytest.mark.parametrize("key", ["x", "y"])
+def test_sparse_matrices_of_matlab_are_refused_with_the_remedy(tmp_path, key):
+    arrays = {"x": X, "y": Y[:, None].astype(float)}
+    scipy.io.savemat(tmp_path / "s.mat", {**arrays, key: scipy.sparse.csc_matrix(arrays[key])})
+    with pytest.raises(
+        ValueError, match=rf"s.mat: '{key}' is a sparse matrix; accepted are dense ones: .*full\({key}\)"
+    ):
+        read_features(tmp_path / "s.mat")
+
+
+@pytest.mark.parametrize(
+    ("index", "ids"),
+    [
+        (pd.Index(["p", "q", None], name="patient"), ("p", "q", "")),
+        (pd.Index([7, 0, 3]), ("7", "0", "3")),
+        (pd.RangeIndex(3), None),
+    ],
+)
+def test_the_index_of_a_parquet_file_names_the_samples(tmp_path, index, ids):
+    pytest.importorskip("pyarrow")
+    table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "label": ["cat", "dog", "cat"]}, index=index)
+    table.to_parquet(tmp_path / "t.parquet")
+    domain = read_features(tmp_path / "t.parquet")
+    assert domain.ids == ids
+    assert domain.feature_names == ("a",)
+    table.assign(file=["x.png", "y.png", "z.png"]).to_parquet(tmp_path / "t.parquet")
+    assert read_features(tmp_path / "t.parquet").ids == ("x.png", "y.png", "z.png")

@@ -195,3 +195,14 @@ def test_without_torchmetrics_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without_torchmetrics)
     with pytest.raises(ImportError, match=r"needs torchmetrics; .*pip install 'bures\[torchmetrics\]'"):
         importlib.import_module("bures.integrations.torchmetrics")
+
+
+def test_it_is_drawn_like_other_metrics():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    x_s, y_s, x_t, y_t, _ = problem()
+    metric = in_batches(ConditionalKernelBures(bures.NystroemMap.fit(x_s, x_t, n_landmarks=20), K), x_s, y_s, x_t, y_t)
+    figure, axes = metric.plot()
+    assert axes.get_lines()[0].get_ydata()[0] == pytest.approx(float(metric.compute()))
+    assert metric.plot([metric.compute()] * 3, ax=axes)[1] is axes
+    matplotlib.pyplot.close(figure)

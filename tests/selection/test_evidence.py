@@ -6,11 +6,20 @@ from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import bures.selection
-from bures.selection import Evidence, Validator, make_validator, validator_names
+from bures.selection import (
+    Evidence,
+    Validator,
+    importance_weights,
+    make_validator,
+    negative_ckw,
+    reverse_accuracy,
+    validator_names,
+)
 
 P = np.array([[0.6, 0.4], [0.1, 0.9], [0.5, 0.5]])
 
@@ -113,3 +122,31 @@ def test_the_page_names_every_validator_and_its_code_runs():
     assert len(blocks) == 2
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), {})
+
+
+def test_columns_of_data_frames_are_matched_by_name():
+    rng = np.random.default_rng(0)
+    names, y = ["a", "b", "c"], np.arange(60) % 2
+    source, target = (pd.DataFrame(rng.normal(size=(60, 3)) * [1, 3, 9] + y[:, None], columns=names) for _ in "st")
+    held_out, p = source[::2], 0.3 + 0.4 * np.eye(2)[y]
+    turned = target[names[::-1]]
+    weights = importance_weights(source, target, held_out)
+    torch.testing.assert_close(importance_weights(source, turned, held_out[["b", "a", "c"]]), weights)
+    for target_given in (target, turned):
+        evidence = Evidence(
+            target_probabilities=p,
+            target_features=target_given,
+            source_features=source,
+            source_labels=y,
+            validation_features=held_out,
+            validation_probabilities=p[::2],
+            validation_labels=y[::2],
+        )
+        # The first of the tables, here those of the target, gives the order.
+        order = [list(target_given).index(name) for name in names]
+        torch.testing.assert_close(evidence.source_features[:, order], torch.tensor(source.to_numpy()))
+        torch.testing.assert_close(evidence.validation_features[:, order], torch.tensor(held_out.to_numpy()))
+    for score in (negative_ckw, reverse_accuracy):
+        assert score(source, y, turned, p) == pytest.approx(score(source, y, target, p))
+    with pytest.raises(ValueError, match="target_features lacks the column 'a' and has the unexpected column 'z'"):
+        importance_weights(source, target.rename(columns={"a": "z"}), held_out)

@@ -290,3 +290,29 @@ def test_large_domains_are_looked_at_in_part_and_the_report_says_so():
     report = bures.shift_report(*draw(n=300), max_samples=60, **FAST)
     assert (report.n_source, report.n_target) == (60, 60)
     assert sum("60 of 300 samples" in note for note in report.notes) == 2
+
+
+def test_no_class_is_marked_where_no_conditional_shift_was_found():
+    report = bures.shift_report(*draw(n=40, seed=14), n_permutations=59, n_bootstrap=0)
+    assert found(report)["conditional"] is False
+    assert report.conditional.shifted_classes == (1,)  # of classes alone, before three questions share the level
+    assert "shifted" not in str(report).partition("What to do")[0]
+    assert '<td class="mark">shifted</td>' not in report.to_html()
+    assert any("class 1 would count as shifted" in note for note in report.notes)
+    clear = bures.shift_report(*draw(move=1.2, seed=3), **FAST)
+    assert "shifted" in str(clear).partition("What to do")[0]
+    assert '<td class="mark">shifted</td>' in clear.to_html()
+    assert not any("would count as shifted" in note for note in clear.notes)
+
+
+@pytest.mark.parametrize("names", [np.array([0, 1, 2]), np.array(["cat", "dog", "emu"])])
+def test_what_predicts_no_classes_is_refused(names):
+    from sklearn.linear_model import LinearRegression
+
+    class Numbered(LinearRegression):
+        def fit(self, x, y):
+            return super().fit(x, np.unique(y, return_inverse=True)[1])
+
+    xs, ys, xt, _ = draw(n=40)
+    with pytest.raises(ValueError, match=r"classifier predicts .*, which is no class of ys"):
+        bures.shift_report(xs, names[ys], xt, classifier=Numbered(), **FAST)

@@ -365,3 +365,29 @@ def test_nan_and_lengths_are_named_as_elsewhere():
         out_of_fold_labels(xs, ys, xt, n_folds=50)
     with pytest.raises(ValueError, match="ys holds predicted labels"):
         out_of_fold_labels(xs, PredictedLabels(ys), xt)
+
+
+@pytest.mark.parametrize("n_features", [None, 10])
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "linear"])
+def test_what_squares_cannot_hold_is_refused_and_not_found_alike(kernel, n_features):
+    xs, ys, xt, yt = bures.data.drifting_class(30, drift=3.0)
+    options = {"kernel": kernel, "n_features": n_features, "n_permutations": 19}
+    as_given = bures.conditional_test(xs, ys, xt, yt, **options)
+    for scale in (1e-65, 1e65):
+        assert bures.conditional_test(scale * xs, ys, scale * xt, yt, **options).p_value == as_given.p_value
+    for scale in (1e-140, 1e140, 1e200):
+        for test, arguments in (
+            (bures.conditional_test, (scale * xs, ys, scale * xt, yt)),
+            (bures.marginal_test, (scale * xs, scale * xt)),
+        ):
+            with pytest.raises(ValueError, match=r"accepted are differences between 1e-70 and 1e\+70"):
+                test(*arguments, **options)
+
+
+def test_a_kernel_whose_statistic_is_no_number_is_no_shift():
+    def huge(x, y):
+        return 1e307 * np.tanh(x @ y.T)
+
+    data = bures.data.drifting_class(30, drift=3.0)
+    with pytest.raises(ValueError, match="no finite statistic"):
+        bures.conditional_test(*data, kernel=huge, n_permutations=19)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 import warnings
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from rich.console import Console
 import bures
 from bures.cli._commands import Commands
 from bures.cli._progress import leading_process
+from bures.cli._streams import outlive_readers
 from bures.training import TrainingError
 
 __all__ = ["app", "main"]
@@ -46,13 +48,19 @@ def _options(
 
 def main() -> None:
     """Run the command line; an error is one line on the standard error stream and exit code 2."""
+    with outlive_readers():
+        _run()
+
+
+def _run() -> None:
     console = Console(stderr=True, soft_wrap=True)
     console.quiet = not leading_process()  # others would repeat what the first says
     warnings.showwarning = lambda message, *_args, **_kwargs: console.print(f"warning: {message}", markup=False)
     try:
         app()
     except (OSError, ValueError, TypeError, ImportError, TrainingError) as error:
-        if "--debug" in sys.argv:
-            raise
-        console.print(f"error: {error}", markup=False, highlight=False)
+        if "--debug" in sys.argv:  # raised, it would end with 1, which is a shift in `bures test`
+            traceback.print_exc()
+        else:
+            console.print(f"error: {error}", markup=False, highlight=False)
         sys.exit(ERROR)

@@ -11,6 +11,7 @@ from rich.console import Console
 import bures
 from bures.cli._progress import progress_bar
 from bures.cli._samples import class_names, feature_rows, load_pair
+from bures.cli._serving import check_not_read
 from bures.files import check_output
 
 __all__ = ["shift"]
@@ -35,6 +36,7 @@ def shift(
     """Tell label shift, marginal shift and conditional shift apart, and say what to try."""
     if html is not None:
         check_output(html)  # before the work, not after it
+        check_not_read(html, source, target)
     domains = load_pair(source, target, data_root, labels=(True, not hide_labels))
     xs, xt = (feature_rows(domain) for domain in domains)
     if domains[0].labels is None:

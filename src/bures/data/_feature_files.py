@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,15 @@ from bures.data._feature_formats import READERS, Content
 from bures.data._samples import TensorSamples
 from bures.files import atomic_file
 
-__all__ = ["read_features", "write_features"]
+__all__ = ["LostDigitsWarning", "read_features", "write_features"]
 
 CHANNELS = (1, 3)  # of grey and of coloured images
+LOST = 0.1  # rounding of this share of a column's deviation is no rounding any more
+CONSTANT = 1e-12  # a column that varies by less than this share of its size is constant but for the last digits
+
+
+class LostDigitsWarning(UserWarning):
+    """Samples differ in digits that float32, in which features are kept, does not have."""
 
 
 def read_features(
@@ -50,13 +57,18 @@ def read_features(
         With the class names of the file: those under ``classes``, where integer labels count them from 0, else the
         labels that occur, in order.
 
+    Warns
+    -----
+    LostDigitsWarning
+        Samples differ in digits that float32 does not have.
+
     Notes
     -----
     In a table, every column but the label is a feature, except that ``file``, ``filename``, ``path``, ``id`` and an
-    unnamed column (pandas' index) name the samples, with what is written there. The domain has the names of the feature
-    columns, by which two tables are matched (`align_columns`). Features are numbers: text and missing values are
-    refused. Labels of a CSV are text as it is written unless all are whole numbers. Its separator is the comma, or a
-    semicolon or tab where the first line has no comma.
+    unnamed column (pandas' index, in ``.parquet`` under any name) name the samples, with what is written there. The
+    domain has the names of the feature columns, by which two tables are matched (`align_columns`). Features are
+    numbers: text and missing values are refused. Labels of a CSV are text as it is written, less blanks around it,
+    unless all are whole numbers. Its separator is the comma, or a semicolon or tab where the first line has no comma.
 
     Examples
     --------
@@ -151,6 +163,8 @@ def _as_domain(file: Path, content: Content, domain: str | None) -> Domain:
         labels, names = _read_labels(file, content.y, names)
     try:
         samples = TensorSamples(x)
+        if x.ndim == 2 and (lost := _lost_digits(x, samples.tensor.numpy(), content.columns)):
+            warnings.warn(f"{file}: {lost}", LostDigitsWarning, stacklevel=3)
         ids = None
         if content.ids is not None:  # of a table they are strings, and as they are written
             ids = tuple(content.ids if content.columns is not None else _strings(file, content.ids))
@@ -158,6 +172,25 @@ def _as_domain(file: Path, content: Content, domain: str | None) -> Domain:
         return Domain(called, samples, names, labels, ids, content.columns)
     except ValueError as error:
         raise ValueError(f"{file}: {str(error).replace('tensor contains', 'the features contain', 1)}") from error
+
+
+def _lost_digits(x: NDArray[Any], as_float32: NDArray[np.float32], columns: tuple[str, ...] | None) -> str | None:
+    """The first column of which float32 rounds away what the samples differ by, as it does with times in seconds."""
+    if x.dtype.itemsize < 4 or x.dtype == np.float32 or not x.size:
+        return None
+    low, high = x.min(axis=0).astype(float), x.max(axis=0).astype(float)
+    size = np.maximum(np.abs(low), np.abs(high))
+    close = (high - low > CONSTANT * size) & (high - low < np.finfo(np.float32).eps / LOST * size)
+    for column in np.flatnonzero(close):  # as a rule there is none
+        values = x[:, column].astype(float)
+        deviation = values.std()
+        if np.sqrt(np.mean((values - as_float32[:, column]) ** 2)) > LOST * deviation:
+            name = f"{column} (counted from 0)" if columns is None else repr(columns[column])
+            return (
+                f"the values of column {name}, near {values.mean():.7g}, differ by {deviation:.2g}, which float32, in "
+                "which features are kept, rounds away; subtract a constant from this column, the same in both domains"
+            )
+    return None
 
 
 def _read_labels(file: Path, y: NDArray[Any], names: tuple[str, ...]) -> tuple[NDArray[np.int64], tuple[str, ...]]:

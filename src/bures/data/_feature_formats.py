@@ -85,6 +85,7 @@ def _read_npy(file: Path, x_key: str | None, y_key: str | None, domain: str | No
 
 def _read_mat(file: Path, x_key: str | None, y_key: str | None, domain: str | None) -> Content:
     from scipy.io import loadmat
+    from scipy.sparse import issparse
 
     try:
         check_mat(file)
@@ -98,7 +99,11 @@ def _read_mat(file: Path, x_key: str | None, y_key: str | None, domain: str | No
     except Exception as error:
         raise _unreadable(file, error) from error
     arrays = {key: value for key, value in arrays.items() if not key.startswith("__")}
-    return _at(arrays, _choose_keys(file, list(arrays), x_key, y_key, domain))
+    keys = _choose_keys(file, list(arrays), x_key, y_key, domain)
+    for key in (keys.x, keys.y):
+        if key is not None and issparse(arrays[key]):
+            raise ValueError(f"{file}: {key!r} is a sparse matrix; accepted are dense ones: in Matlab, full({key})")
+    return _at(arrays, keys)
 
 
 def _read_csv(file: Path, x_key: str | None, y_key: str | None, domain: str | None) -> Content:
@@ -157,6 +162,9 @@ def _read_parquet(file: Path, x_key: str | None, y_key: str | None, domain: str 
             whole: Any = {"columns": [column.name], "dtype_backend": "numpy_nullable"}
             column = pd.read_parquet(file, engine="pyarrow", **whole).iloc[:, 0]
         ids = np.array(["" if bad else str(name) for name, bad in zip(column, column.isna(), strict=True)], object)
+    elif not isinstance(table.index, (pd.RangeIndex, pd.MultiIndex)):  # rows that have names beside the columns
+        index = table.index
+        ids = np.array(["" if bad else str(name) for name, bad in zip(index, index.isna(), strict=True)], object)
     return _from_table(file, table, roles, labels, ids)
 
 
@@ -266,7 +274,8 @@ def _from_table(
 def _label_values(texts: pd.Series) -> NDArray[Any]:
     """Labels of a CSV: numbers where all are written as whole numbers are, else as they are written, None if missing.
 
-    What merely reads as a number may be a class of its own: "01" beside "1", "1E2" beside "100".
+    What merely reads as a number may be a class of its own: "01" beside "1", "1E2" beside "100". Blanks around a
+    label are none of it: many programs write one after the comma, and here as with columns they are left out.
     """
     import pandas as pd
 
@@ -277,8 +286,7 @@ def _label_values(texts: pd.Series) -> NDArray[Any]:
     numbers = [float(word) for word in words if is_number(word)]
     if len(numbers) == len(words) and not all(number.is_integer() for number in numbers):
         return np.array([*numbers, np.nan])[codes]  # measurements: no classes, which is said where they are read
-    values = [text if word else None for text, word in zip(found, words, strict=True)]
-    return np.array([*values, None], dtype=object)[codes]
+    return np.array([*(word or None for word in words), None], dtype=object)[codes]
 
 
 def _not_numeric(file: Path, name: str, values: pd.Series) -> ValueError:

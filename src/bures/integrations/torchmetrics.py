@@ -142,6 +142,22 @@ class ConditionalKernelBures(Metric):
         s, t = (self.moments(side) for side in SIDES)
         return torch.tensor(s.ckb(t, **self.options), dtype=torch.float64, device=self._place)  # type: ignore[arg-type]
 
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Draw the distance, or several of them, as torchmetrics draws its own metrics.
+
+        Parameters
+        ----------
+        val : Tensor or sequence of Tensor, optional
+            What `compute` or `forward` returned, once or at several times; None calls `compute`.
+        ax : matplotlib Axes, optional
+            Where to draw; None makes a figure.
+
+        Returns
+        -------
+        tuple of Figure and Axes
+        """
+        return self._plot(val, ax)
+
     def moments(self, side: str) -> ConditionalMoments:
         """The moments of a domain, for the other distances and the bound.
 

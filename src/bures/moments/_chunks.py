@@ -28,11 +28,12 @@ class Chunk:
         return len(self.x)
 
 
-def read_chunk(x: Array, y: Array, sample_weight: Array | None, *, feature_map: FeatureMap, n_classes: int, labels: str,
-               number: int, first_row: int) -> Chunk:  # fmt: skip
-    """Read a chunk; an error names its number and its rows in the stream."""
+def read_chunk(x: Array, y: Array, sample_weight: Array | None, order: list[int] | None, *, feature_map: FeatureMap,
+               n_classes: int, labels: str, number: int, first_row: int) -> Chunk:  # fmt: skip
+    """Read a chunk, its columns in this order; an error names its number and its rows in the stream."""
     try:
         rows = _read_features(x, feature_map)
+        rows = rows if order is None else rows[:, order]
         y = _read_hard(y, len(rows), n_classes) if labels == "hard" else _read_soft(y, len(rows), n_classes)
         chunk = Chunk(rows, y.to(rows.device), _read_weights(sample_weight, rows))
     except (TypeError, ValueError) as error:

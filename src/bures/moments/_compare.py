@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import check_choice, constant
+from bures.columns import check_same_columns
 from bures.factors import AUTO_EPS_SHARE, check_eps
 from bures.kernels import KERNELS, Bandwidth, check_bandwidth
 from bures.metrics._ckw import warn_of_missing_classes
@@ -83,6 +84,7 @@ def _check_comparable(s: MomentSums, t: MomentSums) -> None:
                 f"the source moments have {name}={ours!r}, the target moments {theirs!r}; "
                 "moments can be compared only if they agree in this"
             )
+    check_same_columns(s.columns, t.columns, names=("the table of the source moments", "that of the target moments"))
     for domain, moments in (("source", s), ("target", t)):
         if not moments.weight > 0:
             raise ValueError(f"the {domain} moments hold no sample of positive weight; call update first")

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from bures.feature_maps import FeatureMap
+from bures.files import check_output
 from bures.kernels import Bandwidth
 from bures.moments._compare import measure
 from bures.moments._distances import MomentDistance
-from bures.moments._streams import read_chunks
+from bures.moments._streams import feature_columns, read_chunks
 from bures.moments._sums import LOADED, SCHEMA, MomentSums
 from bures.tensor_files import read_tensors, write_tensors
 
@@ -91,7 +92,8 @@ class ConditionalMoments(MomentSums):
         Parameters
         ----------
         x : path
-            A ``.npy`` file (n, d), memory-mapped, or a ``.parquet`` file.
+            A ``.npy`` file (n, d), memory-mapped, or a ``.parquet`` file. Moments of two tables can be merged and
+            compared if their columns have the same names in the same order.
         y : path, array, str or sequence of str, optional
             The labels of a ``.npy`` file, as an array or another such file; the label column of a ``.parquet`` file, or
             its K columns of probabilities.
@@ -112,14 +114,21 @@ class ConditionalMoments(MomentSums):
             file has moments of its own, and `merge` puts them together.
         """
         stream = os.path.realpath(x)
+        if checkpoint is not None:  # before the work, not after it
+            check_output(checkpoint)
+            read = [name for name in (x, y) if isinstance(name, (str, Path)) and os.path.exists(name)]
+            if os.path.exists(checkpoint) and any(os.path.samefile(checkpoint, name) for name in read):
+                raise ValueError(f"checkpoint={str(checkpoint)!r} is read by this stream; choose another file")
         if self.n_samples and self._stream not in (LOADED, stream):
             raise ValueError(
                 f"these moments hold {self.n_samples} samples that are not of {str(x)!r}, of which as many rows would "
                 "be left out; make moments of the file by themselves, and merge them"
             )
+        chunks = read_chunks(x, y, chunk=chunk, start=self.n_samples)
+        columns = feature_columns(x, y)
         self._stream = stream
-        for features, labels in read_chunks(x, y, chunk=chunk, start=self.n_samples):
-            self.update(features, labels)
+        for features, labels in chunks:
+            self.update(features if columns is None else _named(features, columns), labels)
             if checkpoint is not None:
                 self.save(checkpoint)
         return self
@@ -286,3 +295,9 @@ class ConditionalMoments(MomentSums):
         return measure(
             self, other, metric, eps=eps, label_kernel=label_kernel, label_bandwidth=label_bandwidth, method=method
         )
+
+
+def _named(features: Any, columns: tuple[str, ...]) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(features, columns=list(columns), copy=False)

@@ -7,22 +7,33 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from bures.columns import check_same_columns
 from bures.moments._scatter import Scatter
 
 __all__ = ["check_same", "reduce_scatter"]
 
 
-def check_same(description: dict[str, Any], group: dist.ProcessGroup | None) -> None:
-    """Raise unless all processes hold moments of one kind; in every one alike, because the others would wait."""
-    found: list[dict[str, Any]] = [{} for _ in range(dist.get_world_size(group))]
-    dist.all_gather_object(found, description, group=group)
-    for rank, other in enumerate(found):
-        for name, value in found[0].items():
+def check_same(
+    description: dict[str, Any], columns: tuple[str, ...] | None, group: dist.ProcessGroup | None
+) -> tuple[str, ...] | None:
+    """Raise unless all processes hold moments of one kind; in every one alike, because the others would wait.
+
+    Returns the names of the columns, which a process that has seen no table does not have.
+    """
+    found: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(found, (description, columns), group=group)
+    descriptions = [one for one, _ in found]
+    for rank, other in enumerate(descriptions):
+        for name, value in descriptions[0].items():
             if other[name] != value:
                 raise ValueError(
                     f"process {rank} holds moments with {name}={other[name]!r}, process 0 with {value!r}; "
                     "moments must agree in every process"
                 )
+    named = [(f"the table of process {rank}", names) for rank, (_, names) in enumerate(found) if names is not None]
+    for whose, names in named[1:]:
+        check_same_columns(named[0][1], names, names=(named[0][0], whose))
+    return named[0][1] if named else None
 
 
 def reduce_scatter(scatter: Scatter, counts: tuple[int, ...], group: dist.ProcessGroup | None) -> tuple[int, ...]:

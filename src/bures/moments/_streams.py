@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bures.arrays import check_count
 from bures.wording import listed
 
-__all__ = ["read_chunks"]
+__all__ = ["feature_columns", "read_chunks"]
 
 Pair = tuple[NDArray[Any], NDArray[Any]]
 
@@ -26,7 +26,7 @@ def read_chunks(
     ----------
     x : path
         ``.npy``: an array (n, d), memory-mapped. ``.parquet``: a table whose columns are the features, but for those
-        that `y` names.
+        that `y` names and for pandas' index.
     y : path, array, str or sequence of str, optional
         For ``.npy``: the labels, (n,) or (n, K), as an array or as the path of another ``.npy`` file. For ``.parquet``:
         the name of the label column, or the names of K columns of probabilities.
@@ -61,6 +61,15 @@ def read_chunks(
     return readers[path.suffix.lower()](path, y, int(chunk), int(start))
 
 
+def feature_columns(x: str | Path, y: Any) -> tuple[str, ...] | None:
+    """The names of the columns that `read_chunks` gives the features of, in its order; None for an array."""
+    path = Path(x)
+    if path.suffix.lower() != ".parquet":
+        return None
+    with _open_parquet(path) as file:
+        return tuple(_feature_names(file, [y] if isinstance(y, str) else list(y)))
+
+
 def _npy_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair]:
     features = _memory_map(path)
     labels = _memory_map(Path(y)) if isinstance(y, (str, Path)) else np.asarray(y)
@@ -93,16 +102,26 @@ def _memory_map(path: Path) -> NDArray[Any]:
     return loaded
 
 
-def _parquet_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair]:
+def _open_parquet(path: Path) -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
         raise ImportError(f"reading {path} needs pyarrow; install the extra: pip install 'bures[parquet]'") from error
     try:
-        file = pyarrow.parquet.ParquetFile(path)
+        return pyarrow.parquet.ParquetFile(path)
     except Exception as error:  # what a damaged file raises is anyone's guess
         raise _unreadable(path, error) from error
-    with file:
+
+
+def _feature_names(file: Any, label_columns: list[str]) -> list[str]:
+    """The columns that hold features; pandas' index, which lies beside them in the file, is none."""
+    pandas = file.schema_arrow.pandas_metadata or {}
+    index = [name for name in pandas.get("index_columns", []) if isinstance(name, str)]
+    return [name for name in file.schema_arrow.names if name not in label_columns and name not in index]
+
+
+def _parquet_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair]:
+    with _open_parquet(path) as file:
         names = list(file.schema_arrow.names)
         label_columns = [y] if isinstance(y, str) else list(y)
         missing = [name for name in label_columns if name not in names]
@@ -110,7 +129,7 @@ def _parquet_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair
             raise ValueError(
                 f"y names the column {missing[0]!r}, which is not in {path}; it holds {listed(map(repr, names), 20)}"
             )
-        feature_columns = [name for name in names if name not in label_columns]
+        features = _feature_names(file, label_columns)
         _check_start(path, start, file.metadata.num_rows)
         groups, skip = _groups_from(file, start)
         batches = file.iter_batches(batch_size=chunk, row_groups=groups)
@@ -118,7 +137,7 @@ def _parquet_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair
             rows = batch.slice(skip)
             skip = max(0, skip - len(batch))
             if len(rows):
-                yield _columns(path, rows, feature_columns), _labels(path, rows, label_columns, isinstance(y, str))
+                yield _columns(path, rows, features), _labels(path, rows, label_columns, isinstance(y, str))
 
 
 def _next(path: Path, batches: Iterator[Any]) -> Any:

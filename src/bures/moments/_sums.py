@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import torch
 
 from bures.arrays import Array, check_choice, check_count, check_positive
+from bures.columns import check_same_columns, column_names, column_order
 from bures.feature_maps import FeatureMap
 from bures.moments._chunks import Chunk, read_chunk
 from bures.moments._scatter import Scatter, block_rows, scatter_of
@@ -64,6 +65,7 @@ class MomentSums:
         n_labels = n_classes + (0 if label_map is None else label_map.n_features)
         self.scatter = Scatter.zeros(self.compute_map.n_features, n_labels, feature_map.device)
         self.n_samples, self.n_weighted, self.n_chunks = 0, 0, 0
+        self.columns: tuple[str, ...] | None = None  # names of the features, where they have been read from a table
         self._stream: str | None = None  # the file that the samples are of, where they are of one
 
     @property
@@ -105,7 +107,7 @@ class MomentSums:
         Parameters
         ----------
         x : array (c, d)
-            Samples, moved to the device of the map.
+            Samples, moved to the device of the map. The columns of a data frame are put into the order of the first.
         y : array (c,) or (c, K)
             Their labels.
         sample_weight : array (c,), optional
@@ -116,8 +118,10 @@ class MomentSums:
         ConditionalMoments
             These moments. A chunk without rows changes nothing and is not counted.
         """
+        columns = column_names(x)
+        order = column_order(self.columns, columns, names=("the first table", "this one"))
         chunk = read_chunk(
-            x, y, sample_weight, feature_map=self.feature_map, n_classes=self.n_classes, labels=self.labels,
+            x, y, sample_weight, order, feature_map=self.feature_map, n_classes=self.n_classes, labels=self.labels,
             number=self.n_chunks, first_row=self.n_samples,
         )  # fmt: skip
         if not len(chunk):
@@ -135,6 +139,7 @@ class MomentSums:
         self.n_samples += len(chunk)
         self.n_weighted += len(chunk) if chunk.weights is None else int((chunk.weights > 0).sum())
         self.n_chunks += 1
+        self.columns = self.columns or columns
         return self
 
     def _sums_of(self, chunk: Chunk) -> Scatter:
@@ -176,6 +181,8 @@ class MomentSums:
                 raise ValueError(
                     f"these moments have {name}={value!r}, the others {theirs[name]!r}; they cannot be merged"
                 )
+        check_same_columns(self.columns, other.columns, names=("the table of these moments", "that of the others"))
+        self.columns = self.columns or other.columns
         if other.n_samples:
             self._stream = None
         moved = Scatter(**{name: tensor.to(self.scatter.xx) for name, tensor in other.scatter.tensors().items()})
@@ -200,6 +207,7 @@ class MomentSums:
         twin.scatter = self.scatter.copy()
         for name in COUNTS:
             setattr(twin, name, getattr(self, name))
+        twin.columns = self.columns
         return twin
 
     def _like(self) -> Self:
@@ -225,7 +233,7 @@ class MomentSums:
         """
         from bures.moments._reduce import check_same, reduce_scatter
 
-        check_same(self.description(), group)
+        self.columns = check_same(self.description(), self.columns, group)
         counts = reduce_scatter(self.scatter, tuple(getattr(self, name) for name in COUNTS), group)
         for name, count in zip(COUNTS, counts, strict=True):
             setattr(self, name, count)
@@ -252,7 +260,8 @@ class MomentSums:
         """
         state: dict[str, Any] = {name: tensor.clone() for name, tensor in self.scatter.tensors().items()}
         state |= {name: getattr(self, name) for name in COUNTS}
-        return state | self.description() | {"decay": self.decay, "schema": SCHEMA}
+        columns = None if self.columns is None else list(self.columns)
+        return state | self.description() | {"decay": self.decay, "columns": columns, "schema": SCHEMA}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; these moments must have its map, classes, kind of labels and precision.
@@ -273,4 +282,5 @@ class MomentSums:
         self.scatter = Scatter(**{name: state[name].to(tensor, copy=True) for name, tensor in own.items()})
         for name in COUNTS:
             setattr(self, name, int(state[name]))
+        self.columns = tuple(state["columns"]) if state.get("columns") else None
         self._stream = LOADED

@@ -13,7 +13,7 @@ from torch import Tensor
 from bures.arrays import Array, check_choice, full_precision
 from bures.metrics._ckw import mean_term
 from bures.metrics._problem import ConditionalProblem, conditional_problem
-from bures.selection._evidence import read_features, read_labels, read_probabilities
+from bures.selection._evidence import read_alike, read_labels, read_probabilities
 from bures.selection._predictions import subset
 from bures.selection._validator import register
 
@@ -156,7 +156,7 @@ def _distance(
     check_choice("pseudo_labels", pseudo_labels, PSEUDO_LABELS)
     p = read_probabilities("target_probabilities", target_probabilities)
     y = read_labels("source_labels", source_labels, p.shape[1])
-    xs, xt = read_features("source_features", source_features), read_features("target_features", target_features)
+    xs, xt = read_alike({"source_features": source_features, "target_features": target_features}).values()
     for name, labels, x in (("source_labels", y, xs), ("target_probabilities", p, xt)):
         if len(labels) != len(x):
             raise ValueError(f"{name} has {len(labels)} rows but there are {len(x)} features; accepted is one each")

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, as_tensor, check_finite, describe, numpy_to_tensor, refuse_masked
+from bures.columns import column_names, column_order
 
-__all__ = ["Evidence", "check_needs", "read_features", "read_labels", "read_probabilities"]
+__all__ = ["Evidence", "check_needs", "read_alike", "read_features", "read_labels", "read_probabilities"]
 
 TOLERANCE = 1e-3  # of the sum of a row of probabilities, which may come from half precision
 
@@ -88,8 +89,10 @@ class Evidence:
             "validation_probabilities": validation_probabilities,
         }
         labels = {"source_labels": source_labels, "validation_labels": validation_labels}
-        self._keep(features, read_features)
-        self._keep(probabilities, read_probabilities)
+        read = read_alike({name: value for name, value in features.items() if value is not None})
+        for name in features:
+            object.__setattr__(self, name, read.get(name))
+        self._keep(probabilities, read_probabilities)  # whose columns are numbered as the labels are
         classes = next((value.shape[1] for value in self._parts("_probabilities").values()), None)
         self._keep(labels, partial(read_labels, n_classes=classes))
         for part in ("target", "source", "validation"):
@@ -138,6 +141,18 @@ def read_features(name: str, value: Array) -> Tensor:
     x = x if x.is_floating_point() and x.dtype.itemsize >= 4 else x.float()
     check_finite(name, x)
     return x
+
+
+def read_alike(tables: Mapping[str, Array]) -> dict[str, Tensor]:
+    """Read the features of one model by name, the columns of data frames in the order of the first."""
+    columns = {name: None if isinstance(value, Tensor) else column_names(value) for name, value in tables.items()}
+    first = next((name for name, found in columns.items() if found is not None), "")
+    read = {}
+    for name, value in tables.items():
+        order = column_order(columns.get(first), columns[name], names=(first, name))
+        x = read_features(name, value)
+        read[name] = x if order is None else x[:, order]
+    return read
 
 
 def read_probabilities(name: str, value: Array) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, as_sample_weight, check_choice, check_finite, check_positive, numpy_to_tensor
-from bures.selection._evidence import read_features, read_labels, read_probabilities
+from bures.selection._evidence import read_alike, read_labels, read_probabilities
 from bures.selection._predictions import subsample
 from bures.selection._validator import register
 
@@ -187,9 +187,9 @@ def importance_weights(
     from sklearn.linear_model import LogisticRegression
 
     check_positive("regularisation", regularisation)
-    xs = subsample(read_features("source_features", source_features), max_samples).double()
-    xt = subsample(read_features("target_features", target_features), max_samples).double()
-    points = read_features("at", at).double()
+    given = {"source_features": source_features, "target_features": target_features, "at": at}
+    xs, xt, points = read_alike(given).values()
+    xs, xt, points = subsample(xs, max_samples).double(), subsample(xt, max_samples).double(), points.double()
     if not xs.shape[1] == xt.shape[1] == points.shape[1]:
         raise ValueError(
             f"source_features, target_features and at have {xs.shape[1]}, {xt.shape[1]} and {points.shape[1]} columns; "

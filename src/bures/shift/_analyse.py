@@ -281,6 +281,12 @@ def _general_notes(data: Data, findings: dict[str, Finding], conditional: ShiftT
             verb = "predicted in" if data.predicted else "in"
             notes.append(f"not {verb} the {domain}: {listed(missing, noun='class')}; P(X|Y) was not compared there")
     if conditional is not None:
+        alone = conditional.shifted_classes
+        if alone and len(data.names) > 1 and not findings["conditional"].found:
+            notes.append(
+                f"{listed(alone, noun='class')} would count as shifted if classes were all that was asked; the test of "
+                "all classes together does not confirm it"
+            )
         skip = "there is one class only"
         notes += [note for note in conditional.notes if not note.startswith(skip)]
     return tuple(dict.fromkeys(notes))

@@ -8,7 +8,7 @@ from importlib import resources
 
 import numpy as np
 
-from bures.shift._report import ClassShift, ShiftReport
+from bures.shift._report import ClassShift, ShiftReport, has_shifted
 from bures.testing import ShiftTest
 
 __all__ = ["render"]
@@ -60,6 +60,7 @@ def render(report: ShiftReport) -> str:
         hidden=len(ranked) - len(shown),
         width=lambda value: _share(value, widest),
         strength=lambda row: _strength(row, strongest),
+        has_shifted=lambda row: has_shifted(report, row),
     )
 
 

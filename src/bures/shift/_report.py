@@ -16,7 +16,7 @@ from bures.wording import table_lines
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Advice", "ClassShift", "Finding", "ShiftReport"]
+__all__ = ["Advice", "ClassShift", "Finding", "ShiftReport", "has_shifted"]
 
 CLASSES_SHOWN = 12
 
@@ -179,7 +179,7 @@ class ShiftReport:
         for row in self.ranked_classes():
             interval = "" if math.isnan(row.low) else f"{row.low:.1%} to {row.high:.1%}"
             numbers = ["-" if math.isnan(v) else f"{v:.3g}" for v in (row.effect_size, row.p_adjusted)]
-            mark = "shifted" if row.p_adjusted <= self.level else ""
+            mark = "shifted" if has_shifted(self, row) else ""
             shares = [f"{row.frequency_source:.1%}", f"{row.frequency_target:.1%}"]
             rows.append([str(row.name), *shares, interval, *numbers, mark])
         return table_lines(["class", "source", "target", "95 %", "effect size", "p (Holm)", ""], rows, CLASSES_SHOWN)
@@ -237,3 +237,9 @@ class ShiftReport:
 
 
 MARKS = {True: "found", False: "not found", None: "not asked"}
+
+
+def has_shifted(report: ShiftReport, row: ClassShift) -> bool:
+    """Whether a class differs in a report that found a conditional shift; where it found none, no class is marked."""
+    found = any(finding.found for finding in report.findings if finding.shift == "conditional")
+    return found and row.p_adjusted <= report.level

@@ -175,7 +175,12 @@ def _fit_predict(classifier: Any, x: NDArray[Any], y: NDArray[Any], held: NDArra
     with warnings.catch_warnings():
         # A test needs labels made alike in both domains, not the last digit of a likelihood.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return np.asarray(model.fit(x, y).predict(held))
+        predicted = np.asarray(model.fit(x, y).predict(held))
+    strange = predicted[~np.isin(predicted, y)]
+    if predicted.shape != (len(held),) or len(strange):
+        what = f"{strange.flat[0]!s}, which is no class of ys" if len(strange) else f"shape {predicted.shape}"
+        raise ValueError(f"classifier predicts {what}; accepted is a scikit-learn classifier, which predicts classes")
+    return predicted
 
 
 def label_kind(ys: Array, yt: Array, labels: object) -> str:

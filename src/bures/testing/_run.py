@@ -28,6 +28,9 @@ CLASS_DIRECTIONS = 64
 CLASSES_TESTED = 200
 """With more classes than this, ``per_class=None`` leaves their p-values out: no correction could reject any."""
 
+RANGE = 1e70
+"""Differences above this, or below its inverse, have fourth powers, which spectra need, that float64 does not hold."""
+
 RESOLUTION = 1e-8
 """Differences below this share of the variance within classes are rounding."""
 
@@ -89,6 +92,8 @@ def run_test(
 ) -> ShiftTest:
     """Permute samples (N, d) within strata (N,), source first, and compare the statistic with itself."""
     seed = check_seed(seed)  # torch takes no integer of NumPy's
+    if isinstance(kernel, str):
+        _check_range(pooled)
     exact = is_exact(n_features, len(pooled))
     design = Design.build(strata, n_source, len(class_names), eps, factors=exact and question.spread)
     widths = resolve_bandwidths(pooled, kernel, bandwidth)
@@ -111,6 +116,8 @@ def run_test(
     )
 
     values, class_values = _all_values(engines, parts, question, n_permutations, seed, progress)
+    if not (values.isfinite().all() and class_values.isfinite().all()):  # NaN is below and above nothing
+        raise ValueError(f"kernel={kernel!r} has values of which no finite statistic can be formed; scale it down")
     scale = max(engine.scale for engine in engines)
     observed, null, p_value, effect, z_score = _summary(values, scale)
     by_class = class_values.reshape(len(class_names), len(engines), -1) if parts else class_values
@@ -136,6 +143,16 @@ def run_test(
         seed=seed,
         notes=notes,
     )
+
+
+def _check_range(pooled: Tensor) -> None:
+    """Raise where powers of differences would be infinite or zero, and all orders alike."""
+    largest = float((pooled - pooled[0]).abs().max())
+    if largest > RANGE or 0 < largest < 1 / RANGE:
+        raise ValueError(
+            f"xs and xt hold values that differ by up to {largest:.1e}; accepted are differences between "
+            f"{1 / RANGE:.0e} and {RANGE:.0e}, whose powers float64 holds: multiply both by the same constant"
+        )
 
 
 @dataclass(frozen=True)
