@@ -47,7 +47,25 @@ def accuracy_table(results: Iterable[Mapping[str, Any]], tasks: Sequence[str] | 
 
 
 def to_markdown(table: pd.DataFrame) -> str:
-    """A table in Markdown, numbers to the right."""
+    """A table in Markdown, numbers to the right.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As `accuracy_table` gives it.
+
+    Returns
+    -------
+    str
+        Lines without a last line break.
+
+    Examples
+    --------
+    >>> from bures.experiments import accuracy_table, to_markdown
+    >>> print(to_markdown(accuracy_table([])))
+    | recipe | method |
+    | --- | --- |
+    """
     head = ["recipe", "method", *(_short(str(column)) for column in table.columns)]
     lines = ["| " + " | ".join(head) + " |", "| --- | --- |" + " ---: |" * len(table.columns)]
     for (recipe, method), row in zip(table.index, table.itertuples(index=False), strict=True):

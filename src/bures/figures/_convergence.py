@@ -23,7 +23,18 @@ COMMAND = "python examples/convergence.py (it writes outputs/convergence/manifes
 
 
 def read_convergence(path: str | Path) -> dict[str, Any]:
-    """A manifest of ``examples/convergence.py``; where it is not there, an error with the command that makes it."""
+    """A manifest of ``examples/convergence.py``; where it is not there, an error with the command that makes it.
+
+    Parameters
+    ----------
+    path : path
+        Such as ``results/convergence/convergence.json``.
+
+    Returns
+    -------
+    dict
+        Settings and results, as `convergence_table` takes them.
+    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; make it with: {COMMAND}")

@@ -70,7 +70,33 @@ class NetworkSpec:
 
 
 def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[NetworkSpec, Network, Inputs]:
-    """The network of a recipe for samples of these shapes, (d,) or (C, H, W)."""
+    """The network of a recipe for samples of these shapes, (d,) or (C, H, W).
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Its network, head, weights and seed decide.
+    n_classes : int
+        At least two.
+    *shapes : tuple of int
+        Shapes of one sample of the source and, where it is known, of the target.
+
+    Returns
+    -------
+    spec : NetworkSpec
+        What the network is made from; a saved model keeps it.
+    network : Network
+        With the recipe's weights, or drawn from its seed.
+    inputs : Inputs
+        How samples become inputs of the network.
+
+    Examples
+    --------
+    >>> from bures.training import Recipe, assemble
+    >>> spec, network, inputs = assemble(Recipe(network="auto", hidden=16, features=8), 3, (64,))
+    >>> spec.name, spec.in_features, spec.features
+    ('identity', 64, 8)
+    """
     if n_classes < 2:
         raise ValueError(f"the source has {n_classes} class; a classifier needs at least two")
     spec = _features_spec(recipe, n_classes, *shapes) if len(shapes[0]) == 1 else None
