@@ -259,20 +259,21 @@ def alibi_versions(python: str) -> dict[str, str]:
 def draw_figure(results: dict, path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    colours = {
-        "ckw": ("#b2182b", "-"),
-        "ckw, aggregated bandwidths": ("#b2182b", "--"),
-        "ckb": ("#ef8a62", "-"),
-        "conditional means": ("#7b3294", "-"),
-        "mmd (marginal)": ("#67a9cf", "-"),
-        "classifier two-sample test": ("#2166ac", "-"),
-        ALIBI: ("#1b7837", "-"),
+    # A marker for each, and colours that colour-blind readers tell apart.
+    looks = {
+        "ckw": ("#d55e00", "-", "o"),
+        "ckw, aggregated bandwidths": ("#d55e00", "--", "D"),
+        "ckb": ("#e69f00", "-", "s"),
+        "conditional means": ("#cc79a7", "-", "^"),
+        "mmd (marginal)": ("#56b4e9", "-", "v"),
+        "classifier two-sample test": ("#0072b2", "-", "P"),
+        ALIBI: ("#222222", "-.", "X"),
     }
     figure, axes = plt.subplots(2, 3, figsize=(13, 7.4), layout="constrained", sharey=True)
     for ax, (shift, result) in zip(axes.flat, results.items(), strict=False):
         for name, power in result["power"].items():
-            colour, style = colours[name]
-            ax.plot(result["strength"], power, style, color=colour, marker="o", markersize=3.5, label=name)
+            colour, style, marker = looks[name]
+            ax.plot(result["strength"], power, style, color=colour, marker=marker, markersize=5.5, label=name)
         ax.axhline(LEVEL, color="#636363", linewidth=0.8, linestyle=":")
         ax.set(title=shift, xlabel=result["label"], ylim=(0, 1.02))
         ax.xaxis.label.set_fontsize(8)

@@ -193,6 +193,14 @@ def _measured_by(manifests: Sequence[dict[str, Any]]) -> str:
     return f"Measured by {', '.join(commands)}."
 
 
+# A marker for each, and colours that colour-blind readers tell apart.
+LINES = (
+    ("textbook", "textbook", "#0072b2", "o"),
+    ("bures", "bures", "#d55e00", "s"),
+    ("low_rank", "bures, low-rank", "#009e73", "^"),
+)
+
+
 def _plot(rows: list[dict[str, Any]], file: Path, title: str) -> None:
     import matplotlib.pyplot as plt
 
@@ -202,10 +210,10 @@ def _plot(rows: list[dict[str, Any]], file: Path, title: str) -> None:
         1, len(measured), figsize=(4.5 * len(measured), 3.6), layout="constrained", squeeze=False
     )
     for axes, (quantity, (words, unit)) in zip(panels[0], measured.items(), strict=True):
-        for key, label in (("textbook", "textbook"), ("bures", "bures"), ("low_rank", "bures, low-rank")):
+        for key, label, colour, marker in LINES:
             if all(f"{key}_{quantity}" in row for row in rows):
                 values = [row[f"{key}_{quantity}"] / unit for row in rows]
-                axes.loglog([row["n"] for row in rows], values, marker="o", label=label)
+                axes.loglog([row["n"] for row in rows], values, marker=marker, color=colour, label=label)
         axes.set(xlabel="n = m", ylabel=words)
         axes.grid(alpha=0.3)
     panels[0, 0].legend()

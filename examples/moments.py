@@ -131,6 +131,7 @@ left.set_title(f"against D, at n = {SIZE}", fontsize=10)
 right.set(xscale="log", xlabel="samples in each domain, n")
 right.set_title("against n, map fitted on 300 samples of each domain", fontsize=10)
 for axes in (left, right):
+    axes.plot([], [], "--", color="0.3", linewidth=1.2, label="its bound")
     axes.legend(fontsize=8)
     axes.grid(alpha=0.25, which="major")
 save_figure(figure, arguments.output, "moments")

@@ -150,6 +150,7 @@ def test_tables_are_written_to_files(grid, tmp_path, format):
     result = run(path, *options, "--table-only", "--format", format, "-o", tmp_path / "table")
     assert result.stdout == ""
     assert "not run" in (tmp_path / "table").read_text(encoding="utf-8")
+    assert "has no run of two: name another folder by --results" in " ".join(result.stderr.split())
 
 
 def test_a_home_folder_is_found_where_the_shell_leaves_it_to_the_command(grid, tmp_path, monkeypatch):

@@ -187,6 +187,9 @@ def test_html_is_a_page_of_its_own_with_the_commands_behind_the_numbers(hostile)
     assert "bures adapt --method ckb --seed 0\nbures adapt --method ckb --seed 1" in page.titles
     assert not {"script", "link", "img"} & set(page.tags)
     assert "http" not in text
+    assert "92.0 <span>± 2.8</span> (2/5)" in text  # a narrow column breaks before the spread, never within it
+    assert text.count("commands that repeat the runs") == 1
+    assert "commands that repeat" not in render_table(bench_table(load_grid("digits"), []), "html")
     escaped = render_table(hostile, "html")
     assert "<script" not in escaped
     page = Page()

@@ -124,7 +124,7 @@ def test_bars_of_time_have_the_seconds_and_say_what_was_not_reached():
     left, right = drawn(time_figure(time_table(results))).axes
     assert [bar.get_width() for bar in left.patches] == [2.0, 5.0]
     assert [bar.get_width() for bar in right.patches] == [0.0, 10.0]
-    assert texts(right) == ["not reached", "10"]
+    assert texts(right) == ["not reached", "10.0"]
     assert [label.get_text() for label in left.get_yticklabels()] == ["source", "ckb"]
 
 

@@ -46,7 +46,7 @@ def test_mcc():
 
 
 def test_the_weights_of_mcc_are_constants_which_skada_lets_move():
-    """The authors' programme detaches the weights by entropy. In a batch that is even in all respects both agree."""
+    """The authors' program detaches the weights by entropy. In a batch that is even in all respects both agree."""
     logits = torch.tensor([[3.0, 0.0, -1.0]]).double()
     even = torch.cat([logits.roll(shift, dims=1) for shift in range(3)]).requires_grad_()
     batch = random_batch(6, 3, k=3)._replace(logits_t=even)

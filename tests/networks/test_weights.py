@@ -197,7 +197,8 @@ def test_paths(tmp_path):
 
 def test_default_weights_are_read_from_torch_hubs_folder(resnet18, tmp_path):
     name = "resnet18-f37072fd.pth"
-    with pytest.raises(FileNotFoundError, match=rf"{name}, which is not there; put https://.* download=True"):
+    remedy = "download=True.* --set download_weights=true"
+    with pytest.raises(FileNotFoundError, match=rf"{name}, which is not there; put https://.* {remedy}"):
         backbone("resnet18", weights="default")
     save(resnet18.state_dict(), tmp_path / "hub" / "checkpoints" / name)
     assert same_features(backbone("resnet18", weights="default"), resnet18)

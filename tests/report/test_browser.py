@@ -62,6 +62,35 @@ def test_the_page_renders_without_a_complaint_and_fits_its_window(browser, page,
     assert browser.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 0)")
 
 
+def visible(browser, selector):
+    """How many of these elements are laid out."""
+    found = f"[...document.querySelectorAll({selector!r})]"
+    return browser.evaluate(f"{found}.filter((element) => element.offsetParent !== null).length")
+
+
+def test_without_javascript_there_are_no_controls_that_do_nothing(browser, page):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(page)
+        assert visible(browser, ".controls, .controls *, .copy, .sample") == 0
+        assert visible(browser, "noscript p") == 1
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    browser.open(page)
+    assert visible(browser, ".controls") == 1
+    assert visible(browser, ".copy") >= 1
+
+
+def test_on_paper_the_key_of_the_map_stays_and_buttons_go(browser, page):
+    browser.open(page)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert visible(browser, "#class-filter .chip") == len(NAMES)
+        assert visible(browser, "nav, .copy, .controls button, .controls select") == 0
+    finally:
+        browser.call("Emulation.setEmulatedMedia", media="")
+
+
 def test_filters_show_what_they_say(browser, page):
     browser.open(page)
     select(browser, "plane", "pca")

@@ -95,6 +95,25 @@ def test_a_class_that_lost_much_is_named_at_the_top(tmp_path):
     assert "is recognised less often" not in text_of(page_of(before.path, output=tmp_path / "one.html"))
 
 
+def test_a_gain_says_which_statistics_it_is_over_and_runs_that_are_equal_are_all_named(tmp_path):
+    source = write_run(tmp_path / "source", method="source", right=0.4)
+    runs = [write_run(tmp_path / name, method=name, right=0.8) for name in ("ckb", "ckw", "dann")]
+    paths = [source.path, *(run.path for run in runs)]
+    plain = text_of(page_of(*paths))
+    manifest = source.read_manifest()
+    manifest["final"]["accuracy_by_batchnorm"]["target"] = better = manifest["final"]["accuracy"] + 0.1
+    source.write_manifest(manifest)
+    page = text_of(page_of(*paths))
+    gain = 100 * (runs[0].read_manifest()["final"]["accuracy"] - better)
+    alone = "than the same network trained on the source alone, with BatchNorm statistics of the target."
+    assert f"{gain:.1f} points more {alone}" in page
+    assert f"+{gain:.1f} points against source-only with BatchNorm statistics of the target" in page
+    assert "trained on the source alone." in plain
+    assert "points against source-only label-free" in plain
+    assert "ckb, ckw and dann recognise " in page
+    assert "ckb recognises " in text_of(page_of(source.path, runs[0].path))
+
+
 def test_names_with_markup_stay_names(tmp_path):
     names = (SCRIPT, 'quote" onload="alert(1)', "a&b\u2028")
     folder = write_run(tmp_path / "run", names, n=40, side=8, ids=tuple(f"{SCRIPT}{i}" for i in range(40)))

@@ -152,6 +152,9 @@ def test_the_page_is_whole_escaped_and_needs_nothing_else(tmp_path):
     assert 'onmouseover="x"' not in text
     assert names[0] in page.text
     assert report.headline in page.text
+    named = Page(report.to_html(title="<b>here.npz</b> → there.npz"))
+    assert "<b>here.npz</b> → there.npz" in named.text
+    assert named.open == []
     with pytest.raises(FileNotFoundError, match="is not a folder"):
         report.to_html(tmp_path / "none" / "report.html")
 

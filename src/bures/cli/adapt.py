@@ -57,7 +57,7 @@ def adapt_command(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(help="The domain to adapt to; its labels, if any, serve evaluation only.", rich_help_panel=DATA),
+        typer.Option(help="The domain to adapt to; its labels, if any, are for evaluation only.", rich_help_panel=DATA),
     ] = None,
     evaluation: Annotated[
         str | None,
@@ -67,7 +67,7 @@ def adapt_command(
         ),
     ] = None,
     data_root: DataRoot = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch missing digits.", rich_help_panel=DATA)] = False,
+    download: Annotated[bool, typer.Option("--download", help="Fetch MNIST or USPS.", rich_help_panel=DATA)] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at a bad image file.", rich_help_panel=DATA)] = False,
     partial: Partial = False,
     recipe: RecipeName = None,
@@ -82,7 +82,7 @@ def adapt_command(
     weights: Annotated[
         str | None, typer.Option(help="File of the backbone's weights, or 'default'.", rich_help_panel=TRAINING)
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="How long to train.", rich_help_panel=TRAINING)] = None,
+    epochs: Annotated[int | None, typer.Option(help="Number of epochs.", rich_help_panel=TRAINING)] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples of each domain.", rich_help_panel=TRAINING)] = None,
     image_size: Annotated[
         int | None, typer.Option(help="Side of the images the network sees.", rich_help_panel=TRAINING)

@@ -146,6 +146,11 @@ def bench(
     for number, plan in enumerate(plans, 1):
         name = plan.grid.name
         known[name] = list((plan.ledger.results() | plan.shared()).values())
+        if table_only and not known[name]:
+            tell(
+                f"{plan.ledger.path} has no run of {name}: name another folder by --results, or leave out "
+                "--table-only to run it"
+            )
         _warn_of_mixed_data(known[name])
         table = plan.table(known[name])
         place = Place(name, number == 1, number == len(plans)) if several else None

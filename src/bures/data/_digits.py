@@ -133,7 +133,7 @@ def _locate(
     if missing:
         raise FileNotFoundError(
             f"{name} is not complete in {folder}: {' and '.join(missing)} not found; "
-            "put the files there, or let them be fetched with download=True"
+            "put the files there, or let them be fetched with download=True (--download)"
         )
     return [path for path in found if path is not None]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from matplotlib import colormaps
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from sklearn.manifold import TSNE
 
@@ -18,6 +19,8 @@ from bures.data import Domain
 from bures.training import SavedModel
 
 __all__ = ["feature_figure"]
+
+NAMED = 40  # classes whose names have room
 
 
 def feature_figure(
@@ -41,7 +44,8 @@ def feature_figure(
     Returns
     -------
     Figure
-        Colours are classes; the source is drawn as rings, the target as dots.
+        Colours are classes, with their names where their samples of the source lie (up to 40 classes); the source is
+        drawn as rings, the target as dots.
     """
     generator = torch.Generator().manual_seed(seed)
     chosen = [
@@ -62,9 +66,11 @@ def feature_figure(
         y_t = np.asarray(predictions[1].probabilities.argmax(dim=1) if known is None else known)
         _scatter(axis, plane[:split], y_s, colours, ring=True)
         _scatter(axis, plane[split:], y_t, colours, ring=False)
+        if source.n_classes <= NAMED:
+            _name_classes(axis, plane[:split], y_s, source.class_names)
         axis.set_title(title)
         axis.set(xticks=[], yticks=[])
-    _legend(figure, source, target, colours)
+    _legend(figure, source, target, predicted=chosen[1].labels is None)
     return figure
 
 
@@ -81,14 +87,20 @@ def _scatter(axis: Any, xy: NDArray[Any], y: NDArray[Any], colours: ListedColorm
     axis.scatter(xy[:, 0], xy[:, 1], **style)
 
 
-def _legend(figure: Figure, source: Domain, target: Domain, colours: ListedColormap) -> None:
+def _name_classes(axis: Any, xy: NDArray[Any], y: NDArray[Any], names: Sequence[str]) -> None:
+    """Names where the samples of a class lie: colours alone do not tell all classes, and not to everyone."""
+    for label, name in enumerate(names):
+        own = xy[y == label]
+        if len(own):
+            # At a sample: the middle of a class in two parts may lie in another class.
+            at = own[((own - np.median(own, axis=0)) ** 2).sum(axis=1).argmin()]
+            around = [withStroke(linewidth=3, foreground="white")]
+            axis.text(*at, name, ha="center", va="center", weight="bold", path_effects=around, parse_math=False)
+
+
+def _legend(figure: Figure, source: Domain, target: Domain, *, predicted: bool) -> None:
     grey = "0.3"
+    note = ", classes as predicted" if predicted else ""
     ring = Line2D([], [], marker="o", ls="", mfc="none", mec=grey, label=f"source: {source.name}")
-    dot = Line2D([], [], marker="o", ls="", ms=3.5, color=grey, label=f"target: {target.name}")
-    handles = [ring, dot]
-    if source.n_classes <= 12:
-        handles += [
-            Line2D([], [], marker="s", ls="", color=colours(label), label=name)
-            for label, name in enumerate(source.class_names)
-        ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize="small")
+    dot = Line2D([], [], marker="o", ls="", ms=3.5, color=grey, label=f"target: {target.name}{note}")
+    figure.legend(handles=[ring, dot], loc="outside lower center", ncols=2, frameon=False, fontsize="small")

@@ -25,7 +25,21 @@ STAGE_FIELDS = {"recipe", "methods", "seeds", "changes", "tasks"}
 
 @dataclass(frozen=True)
 class Stage:
-    """Part of a grid: methods that are run with one recipe and the same seeds; without a recipe, shallow ones."""
+    """Part of a grid: methods that are run with one recipe and the same seeds; without a recipe, shallow ones.
+
+    Parameters
+    ----------
+    recipe : str or None
+        Name or YAML file of a recipe; None for the shallow methods, which have none.
+    methods : tuple of str
+        Names of methods, most important first.
+    seeds : tuple of int
+        Each method is run with each of them.
+    changes : mapping
+        Fields of the recipe that this stage changes.
+    tasks : tuple of str
+        ``"source:target"`` by names of the grid's domains.
+    """
 
     recipe: str | None
     methods: tuple[str, ...]

@@ -72,6 +72,11 @@ def paper_table(name: str) -> PaperTable:
 def paper_table_names() -> list[str]:
     """Names of the paper's tables.
 
+    Returns
+    -------
+    list of str
+        What `paper_table` takes.
+
     Examples
     --------
     >>> from bures.experiments import paper_table_names

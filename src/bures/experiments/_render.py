@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from jinja2 import Environment
+from markupsafe import Markup, escape
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +17,7 @@ from bures.training._csv import table_csv
 __all__ = ["FOOTNOTE", "FORMATS", "pipes", "render_table", "rich_tables"]
 
 FORMATS = ("terminal", "markdown", "latex", "html", "csv")
+SPREAD = re.compile(r"± \S+")
 SUMMARY = (("last", "mean"), ("label_free", "label-free"), ("oracle", "oracle †"))
 FOOTNOTE = (
     "Accuracy in percent on the target after the last epoch, mean ± standard deviation over seeds; (n/m): n of m seeds "
@@ -147,23 +149,39 @@ PAGE = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ table.title }}</title>
 <style>
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; --quiet: #777; }
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; --quiet: #6b6b6b; }
+@media (prefers-color-scheme: dark) { :root { --quiet: #a0a0a0; } }
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; padding: 0 1rem; max-width: 110rem; }
 h1 { font-size: 1.35rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }
-th, td { padding: .28rem .6rem; text-align: right; }
-th { white-space: pre-line; border-bottom: 2px solid var(--line); font-weight: 600; vertical-align: bottom; }
+.scroll { overflow: auto; }
+table { border-collapse: collapse; font-size: .87rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .28rem .45rem; text-align: right; }
+td span { white-space: nowrap; }
+th { white-space: pre; font-weight: 600; vertical-align: bottom; }
+th { background: Canvas; box-shadow: inset 0 -2px var(--line); }
 th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left; }
+td:nth-child(2) { background: Canvas; }
 tr.group td { border-top: 1px solid var(--line); }
 tr.paper td { color: var(--quiet); font-style: italic; }
 tr.bound td { color: var(--quiet); }
 td.none { color: var(--quiet); font-size: .85em; }
-td.sum, th.sum { background: var(--soft); }
+td.sum, th.sum { background: linear-gradient(var(--soft), var(--soft)), Canvas; }
 td[title] { cursor: help; }
 code { font-size: .9em; }
 p, details { max-width: 60rem; }
 pre { overflow-x: auto; font-size: .85em; }
+/* Where a table is larger than the window, its head and its methods stay in sight. */
+@media (min-width: 60rem) { .scroll { max-height: 94vh; } th { position: sticky; top: 0; z-index: 1; } }
+@media (max-width: 60rem) { :is(th, td):nth-child(2) { position: sticky; left: 0; } }
+@media print {
+  @page { size: landscape; margin: 1cm; }
+  body { margin: 0; padding: 0; font-size: 11px; }
+  .scroll { max-height: none; overflow: visible; }
+  table { font-size: 9px; }
+  th, td { padding: .1rem .2rem; position: static; }
+  tr { break-inside: avoid; }
+  details { display: none; }
+}
 </style>
 </head>
 <body>
@@ -180,8 +198,8 @@ pre { overflow-x: auto; font-size: .85em; }
 {% endfor %}</tbody>
 </table></div>
 <p>{{ footnote }}</p>
-<details><summary>{{ n_commands }} commands that repeat the runs</summary>
-<pre>{{ commands }}</pre></details>
+{% if n_commands %}<details><summary>{{ n_commands }} commands that repeat the runs</summary>
+<pre>{{ commands }}</pre></details>{% endif %}
 </body>
 </html>
 """
@@ -215,7 +233,7 @@ def _html_row(table: BenchTable, row: TableRow) -> dict[str, object]:
     titles = ["\n".join(row.entries[task].commands) for task in table.tasks] + [""] * len(SUMMARY)
     cells = [
         {
-            "text": text,
+            "text": Markup(SPREAD.sub(r"<span>\g<0></span>", str(escape(text)))),  # a narrow column breaks before it
             "best": best,
             "title": title,
             "kind": " ".join(

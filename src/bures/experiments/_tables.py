@@ -68,6 +68,14 @@ def to_markdown(table: pd.DataFrame) -> str:
     Returns
     -------
     str
+        Lines without a last line break.
+
+    Examples
+    --------
+    >>> from bures.experiments import accuracy_table, to_markdown
+    >>> print(to_markdown(accuracy_table([])))
+    | recipe | method |
+    | --- | --- |
     """
     head = ["recipe", "method", *(_short(str(column)) for column in table.columns)]
     lines = [pipes(head), "| --- | --- |" + " ---: |" * len(table.columns)]

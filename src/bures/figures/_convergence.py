@@ -28,11 +28,12 @@ def read_convergence(path: str | Path) -> dict[str, Any]:
     Parameters
     ----------
     path : path
-        ``manifest.json``.
+        Such as ``results/convergence/convergence.json``.
 
     Returns
     -------
     dict
+        Settings and results, as `convergence_table` takes them.
     """
     path = Path(path)
     if not path.is_file():

@@ -107,15 +107,13 @@ def time_figure(table: pd.DataFrame, *, style: str = "light") -> Figure:
         ]
         _bars(right, table[["to_accuracy", "to_lowest", "to_highest"]], notes, look, 1)
         left.set_yticks(range(len(table)), list(table.index))
-        left.invert_yaxis()
+        left.set_ylim(len(table) - 0.4, -0.6)  # no empty lines at the ends
         left.set(xlabel="seconds", title="one epoch, evaluation included")
         right.set(xlabel="seconds", title=f"until {table.attrs['accuracy']:g} % of the target is right")
         few, many = table["n"].min(), table["n"].max()
         runs = f"{few}" if few == many else f"{few} to {many}"
-        figure.suptitle(
-            f"Recipe {table.attrs['recipe']}, {tasks}; {table.attrs['hardware']}\n"
-            f"medians of {runs} runs, lines from the fastest to the slowest"
-        )
+        bars = "one run each" if many == 1 else f"medians of {runs} runs, lines from the fastest to the slowest"
+        figure.suptitle(f"Recipe {table.attrs['recipe']}, {tasks}; {table.attrs['hardware']}\n{bars}")
     return figure
 
 
@@ -129,10 +127,22 @@ def _bars(axes: Any, part: pd.DataFrame, notes: Sequence[str], look: Style, numb
     axes.errorbar(middle[there], places[there], xerr=spread, fmt="none", **look.error_bar)
     label: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
     for place, note in zip(places, notes, strict=True):
-        text = f"{middle[place]:.3g}{note}" if there[place] else note
+        text = f"{three_digits(middle[place])}{note}" if there[place] else note
         axes.annotate(text, (np.nan_to_num(high[place]), place), **label)
     axes.set_xlim(0, 1.4 * np.nanmax(high) if there.any() else 1)
     axes.tick_params(axis="y", length=0)
+
+
+def three_digits(seconds: float) -> str:
+    """Three significant digits, zeros among them, so that numbers below one another compare.
+
+    Examples
+    --------
+    >>> from bures.figures._time import three_digits
+    >>> three_digits(5.0), three_digits(0.24), three_digits(80.61), three_digits(1234.5)
+    ('5.00', '0.240', '80.6', '1234')
+    """
+    return f"{seconds:#.3g}".rstrip(".") if seconds < 1000 else f"{seconds:.0f}"
 
 
 def _clock(result: Mapping[str, Any]) -> list[float]:

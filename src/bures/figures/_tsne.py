@@ -246,7 +246,7 @@ def tsne_figure(states: Sequence[FeatureState], *, style: str = "light") -> Figu
                 for spine in axes.spines.values():
                     spine.set(visible=True, color=look.faint)
         grid[0, 0].set_ylabel("by domain")
-        grid[1, 0].set_ylabel("by class")
+        grid[1, 0].set_ylabel("by class; names in bold: source")
         figure.legend(handles=_handles(states[0], look), loc="outside lower center", ncols=2)
     return figure
 

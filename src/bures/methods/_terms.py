@@ -17,7 +17,7 @@ __all__ = [
     "prediction_terms",
 ]
 
-TEMPERATURE = 2.5  # of the confusion of classes, from the programme of its authors
+TEMPERATURE = 2.5  # of the confusion of classes, from the program of its authors
 
 
 def prediction_entropies(logits: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ def cdan(
     discriminator sees the multilinear map :math:`T(z, p) = z \otimes p`. Above ``largest`` products (published: 4096)
     it sees :math:`\frac{1}{\sqrt r} (R_z z) \odot (R_p p)` instead, with fixed Gaussian matrices and r
     ``random_features``, whose inner products are those of T on average. The publication leaves r open, and whether
-    predictions are constants in T; both are as in the authors' programme, r = 1024 and constants. That programme has
+    predictions are constants in T; both are as in the authors' program, r = 1024 and constants. That program has
     dropout of 0.5 in its discriminator, and reaches the end of the ramp after 10 000 steps; ours has none, and the ramp
     of `dann` over the whole training.
     """

@@ -60,13 +60,13 @@ def cycada(
     :math:`f_s` on, with translated source images and the game of `dann` on the features, whose weight
     :math:`\lambda_p` is ``weight`` with the sigmoid ramp of `dann` over this stage.
 
-    From the authors' programme: :math:`\lambda_c = \lambda_s = 1`, the source's labels rather than predictions in
+    From the authors' program: :math:`\lambda_c = \lambda_s = 1`, the source's labels rather than predictions in
     :math:`L_{sem}`, Adam with rate 2e-4 and momentum 0.5 for translators and their discriminators, a discriminator of
     features with hidden layers of 500. Ours: the shares of the stages, where the authors train each to its end;
     smaller translators (3 residual blocks of 64 channels at half the resolution; CycleGAN's have 9 of 256 at a
     quarter); a rate of the translators that falls to zero over the second half of their stage; no store of older
-    translations for the discriminators; equal weights of the two games, where their programme counts that of the
-    target twice; and in the last stage one network for both domains with a reversed gradient, where their programme
+    translations for the discriminators; equal weights of the two games, where their program counts that of the
+    target twice; and in the last stage one network for both domains with a reversed gradient, where their program
     alternates between two networks, as ADDA does.
     """
     return CyCADA(

@@ -30,9 +30,9 @@ def dan(
     Long, Cao, Wang and Jordan, "Learning transferable features with deep adaptation networks", ICML 2015, with
     :math:`k = \frac1J \sum_j \exp(-\|x-y\|^2 / (\beta_j \sigma^2))`, :math:`\sigma^2` the mean squared distance of the
     pooled batch and :math:`\beta_j` the ``multiples``. The publication takes many widths around the median distance,
-    fits the weights of the kernels to the data by a quadratic programme, and applies ``estimator="linear"`` to several
-    layers with :math:`\lambda = 1` and less. From the authors' later programmes: five widths from a quarter to four
-    times the mean. Ours: equal weights that sum to one (those programmes sum the kernels, so that their
+    fits the weights of the kernels to the data by a quadratic program, and applies ``estimator="linear"`` to several
+    layers with :math:`\lambda = 1` and less. From the authors' later programs: five widths from a quarter to four
+    times the mean. Ours: equal weights that sum to one (those programs sum the kernels, so that their
     :math:`\lambda` is five times as much), one layer, the features, and the estimator of least variance. ``"biased"``
     is never negative; ``"unbiased"`` and ``"linear"`` are negative for about half of all batches without a shift.
     """

@@ -38,7 +38,7 @@ def dmp(
         L_{inter} = \frac{2}{K(K-1)} \sum_{c<c'} \Big(\tfrac{1 + \cos(\mu_c - \mu, \mu_{c'} - \mu)}{2}\Big)^2
 
     Luo, Ren, Dai and Yan, "Unsupervised domain adaptation via discriminative manifold propagation", TPAMI 2022, and its
-    predecessor, AAAI 2020, with its authors' programme. :math:`\Pi` projects on the span (of dimension r) of the
+    predecessor, AAAI 2020, with its authors' program. :math:`\Pi` projects on the span (of dimension r) of the
     centred features of a batch and G is a metric of the Grassmann manifold; :math:`\mu_c` are class centres of the
     source. It says nothing where a batch spans the whole space: use more features than samples.
 

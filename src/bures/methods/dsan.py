@@ -35,7 +35,7 @@ def dsan(
     batch; they are constants: the gradient reaches the features only. The publication does not say what becomes of a
     class that the source batch lacks: it is left out, and the mean is over the others. :math:`\lambda_p` rises as a
     sigmoid over the whole training, as published, or over ``ramp`` epochs. Its end, ``weight``, is 1 here; the authors'
-    programme has 0.5 with kernels that are summed, which is 2.5 with those of `dan`, that sum to one.
+    program has 0.5 with kernels that are summed, which is 2.5 with those of `dan`, that sum to one.
     """
     return Method("dsan", [LocalMMDTerm(Schedule(weight, start, ramp, "sigmoid"), multiples)])
 

@@ -32,7 +32,7 @@ def jan(
     pair is the product of a mixture of Gaussians on features (``multiples`` of the mean squared distance) and a
     Gaussian on softmax predictions, of both domains. The gradient flows through both. As published,
     :math:`\lambda_p` rises as a sigmoid to 1 over the whole training, or over ``ramp`` epochs. Ours: the width of the
-    kernel on predictions is their mean squared distance (the publication leaves it open, the authors' programme has
+    kernel on predictions is their mean squared distance (the publication leaves it open, the authors' program has
     1.68); kernels of the mixture have weights that sum to one, as in `dan`; and the estimator is the biased one, which
     is never negative, where the publication's takes linear time.
     """

@@ -18,8 +18,8 @@ def mcc(*, weight: float = 1.0, temperature: float = TEMPERATURE, start: float =
         \tilde C_{cc'} = \frac{C_{cc'}}{\sum_k C_{ck}}
 
     Jin, Wang, Long and Wang, "Minimum class confusion for versatile domain adaptation", ECCV 2020, with the published
-    :math:`\mu = 1` and the temperature 2.5 of the authors' programme for Office. P are softmax predictions of logits
+    :math:`\mu = 1` and the temperature 2.5 of the authors' program for Office. P are softmax predictions of logits
     divided by the ``temperature``; sample i has weight :math:`W_{ii} \propto 1 + e^{-H(p_i)}`, with mean one and, as in
-    the authors' programme, a constant of the graph. It looks at the target alone.
+    the authors' program, a constant of the graph. It looks at the target alone.
     """
     return Method("mcc", [ClassConfusionTerm(Schedule(weight, start, ramp), temperature)])

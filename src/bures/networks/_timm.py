@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from bures.networks._preprocessing import Preprocessing
-from bures.networks._weights import StrPath, fit_weights, read_weights
+from bures.networks._weights import ALLOW_DOWNLOAD, StrPath, fit_weights, read_weights
 
 __all__ = ["timm_model"]
 
@@ -21,8 +21,8 @@ def timm_model(name: str, weights: StrPath | None, *, download: bool) -> tuple[n
         raise ValueError(f"name='timm:{name}' is unknown to timm {timm.__version__}{hint}")
     if weights == "default" and not download:
         raise ValueError(
-            f"weights='default' for 'timm:{name}' are on the Hugging Face hub; allow the download with download=True, "
-            "or give the path of a local file as weights"
+            f"weights='default' for 'timm:{name}' are on the Hugging Face hub; {ALLOW_DOWNLOAD}, or give the path of a "
+            "local file as weights"
         )
     model = timm.create_model(name, pretrained=weights == "default", num_classes=0)
     if weights is not None and weights != "default":

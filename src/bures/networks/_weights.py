@@ -14,7 +14,12 @@ from torch import Tensor, nn
 
 from bures.wording import listed
 
-__all__ = ["StrPath", "fetch", "fit_weights", "read_weights"]
+__all__ = ["ALLOW_DOWNLOAD", "StrPath", "fetch", "fit_weights", "read_weights"]
+
+ALLOW_DOWNLOAD = (
+    "allow the download with download=True (in a recipe download_weights: true, for bures adapt --set "
+    "download_weights=true, for bures features extract --download)"
+)
 
 StrPath = str | PathLike[str]
 
@@ -135,8 +140,8 @@ def fetch(url: str, *, download: bool, argument: str) -> Path:
         return path
     if not download:
         raise FileNotFoundError(
-            f"{argument} needs the file {path}, which is not there; put {url} there, allow the download with "
-            "download=True, or give the path of a local file as weights"
+            f"{argument} needs the file {path}, which is not there; put {url} there, {ALLOW_DOWNLOAD}, or give the "
+            "path of a local file as weights"
         )
     digest = re.search(r"-([a-f0-9]{8,})\.", path.name)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -61,14 +61,16 @@ def _summary(shown: Sequence[Shown]) -> list[str]:
     same = len({run.record.task for run in scored}) == 1
     if adapted and same:
         best = max(adapted, key=lambda run: run.record.accuracy or 0.0)
+        equals = [run.label for run in adapted if run.record.accuracy == best.record.accuracy]
         n = best.record.manifest["data"]["evaluation"].get("samples") or 0
-        sentence = (
-            f"{best.label} recognises {words.percent(best.record.accuracy)} of {words.count(int(n))} target samples"
-        )
-        gain = _gain(best)
+        verb = "recognises" if len(equals) == 1 else "recognise"
+        share = f"{words.percent(best.record.accuracy)} of {words.count(int(n))} target samples"
+        sentence = f"{words.listed(equals)} {verb} {share}"
+        gain, statistics = _gain(best), _statistics(best)
         if gain is not None:
-            more = "more" if gain >= 0 else "fewer"
-            sentence += f", {abs(100 * gain):.1f} points {more} than the same network trained on the source alone"
+            difference = f"{abs(100 * gain):.1f} points {'more' if gain >= 0 else 'less'}"
+            sentence += f", {difference} than the same network trained on the source alone"
+            sentence += f",{statistics}" if statistics else ""
         sentences.append(sentence + ".")
         sentences += losses(best)
     elif not scored and any(run.record.finished for run in shown):
@@ -88,6 +90,15 @@ def _baseline_accuracy(run: Shown) -> float | None:
         return None
     found = [value for value in (run.baseline.final.get("accuracy_by_batchnorm") or {}).values() if value is not None]
     return max(found, default=run.baseline.accuracy)
+
+
+def _statistics(run: Shown) -> str:
+    """Which statistics the baseline of a gain has, where they are not those that it was evaluated with."""
+    baseline = _baseline_accuracy(run)
+    if run.baseline is None or baseline is None or baseline == run.baseline.accuracy:
+        return ""
+    target = (run.baseline.final.get("accuracy_by_batchnorm") or {}).get("target") == baseline
+    return " with BatchNorm statistics of the target" if target else " with its own BatchNorm statistics"
 
 
 def _gain(run: Shown) -> float | None:
@@ -114,6 +125,7 @@ def _run(run: Shown) -> dict[str, Any]:
         "upper_bound": bool(record.manifest.get("trains_on_target_labels")),
         "accuracy": None if record.accuracy is None else f"{100 * record.accuracy:.1f}",
         "gain": None if gain is None else words.points(gain),
+        "against": _statistics(run),
         "gain_sign": 0 if gain is None or round(gain, 3) == 0 else math.copysign(1, gain),
         "score": words.number(score),
         "effective": words.number(

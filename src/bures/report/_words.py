@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-__all__ = ["MINUS", "count", "duration", "number", "percent", "points", "shorten"]
+__all__ = ["MINUS", "count", "duration", "listed", "number", "percent", "points", "shorten"]
 
 MINUS = "\N{MINUS SIGN}"
 THIN = "\N{NARROW NO-BREAK SPACE}"
@@ -60,6 +61,18 @@ def duration(seconds: float | None) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    Examples
+    --------
+    >>> from bures.report._words import listed
+    >>> listed(["ckb"]), listed(["ckb", "ckw"]), listed(["ckb", "ckw", "dann"])
+    ('ckb', 'ckb and ckw', 'ckb, ckw and dann')
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def shorten(text: str, length: int = 60) -> str:

@@ -40,7 +40,7 @@ class Histogram:
     observed: float
 
 
-def render(report: ShiftReport) -> str:
+def render(report: ShiftReport, title: str | None) -> str:
     """The page. Every text of the report is escaped: class names come from files."""
     from jinja2 import Environment, StrictUndefined
 
@@ -53,6 +53,7 @@ def render(report: ShiftReport) -> str:
     strongest = max([_or_zero(row.effect_size) for row in shown], default=0.0)
     return template.render(
         report=report,
+        title=title,
         titles=TITLES,
         asked=ASKED,
         pictures=_pictures(report),

@@ -214,13 +214,15 @@ class ShiftReport:
         rows = self.classes if what == "classes" else self.findings
         return pd.DataFrame([vars(row) for row in rows]).rename(columns={"name": "class"})
 
-    def to_html(self, path: str | Path | None = None) -> str:
+    def to_html(self, path: str | Path | None = None, *, title: str | None = None) -> str:
         """The report as one HTML page that needs nothing else: no network, no other files.
 
         Parameters
         ----------
         path : path, optional
             A file to write, whole or not at all.
+        title : str, optional
+            What has been compared, as the page is to name it.
 
         Returns
         -------
@@ -230,7 +232,7 @@ class ShiftReport:
         from bures.shift._page import render
 
         file = None if path is None else check_output(path)
-        page = render(self)
+        page = render(self, title)
         if file is not None:
             write_text(file, page)
         return page

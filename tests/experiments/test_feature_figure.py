@@ -1,0 +1,36 @@
+"""The figure of features that `bures adapt` writes: which class is where, and how it is known."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from bures.data import Domain, TensorSamples
+from bures.experiments import feature_figure
+
+CLASSES = ["cat", "$dog$", "emu"]
+
+
+def model():
+    """Features are the samples, and the first class is predicted for all."""
+
+    def predict(domain):
+        features = domain.samples.take(torch.arange(len(domain)))
+        return SimpleNamespace(features=features, probabilities=torch.eye(3)[torch.zeros(len(domain), dtype=int)])
+
+    return SimpleNamespace(predict=predict)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_classes_are_named_where_they_lie_and_predicted_ones_are_said_to_be(labelled):
+    y = torch.arange(30) % 3
+    x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)) + 8 * torch.eye(3, 4)[y]
+    source = Domain("here", TensorSamples(x), CLASSES, labels=y)
+    target = Domain("there", TensorSamples(x + 1), CLASSES, labels=y if labelled else None)
+    figure = feature_figure({"source": model(), "ckb": model()}, source, target)
+    figure.draw_without_rendering()
+    for axis in figure.axes:
+        assert [text.get_text() for text in axis.texts] == CLASSES
+    (legend,) = figure.legends
+    words = "" if labelled else ", classes as predicted"
+    assert [text.get_text() for text in legend.get_texts()] == ["source: here", f"target: there{words}"]
