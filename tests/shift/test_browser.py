@@ -56,7 +56,7 @@ def test_what_is_shown_is_what_was_found(browser, page, report):
     assert texts(browser, ".advice strong") == [tip.method for tip in report.advice]
     rows = report.ranked_classes()
     assert texts(browser, "tbody td:first-child") == [row.name for row in rows]
-    assert browser.evaluate("document.title") == "Shift report"  # the name of a class is text
+    assert browser.evaluate("document.title") == "source.npz → target.npz: shift report"  # the name of a class is text
     assert browser.evaluate("document.images.length") == 0
 
 

@@ -59,5 +59,5 @@ def shift(
         )
     print(report.to_json() if as_json else report)
     if html is not None:
-        report.to_html(html, title=f"{source} → {target}")
+        report.to_html(html, title=" → ".join(Path(spec).name for spec in (source, target)))
         Console(stderr=True, soft_wrap=True).print(f"Written: {html}", markup=False, highlight=False)
