@@ -712,6 +712,7 @@ def test_bad_files_are_named(streams):
     for arguments, error, message in (
         ((folder / "none.npy", y), FileNotFoundError, "does not exist"),
         ((folder / "x.csv", y), ValueError, r"unknown format; accepted are files \.npy, \.parquet"),
+        ((np.zeros((3, 2)), y), TypeError, r"x is a ndarray of .*; accepted is the path of a file: `update` takes"),
         ((folder / "x.npy", y[:-1]), ValueError, "has 200 rows but y has 199"),
         ((folder / "x.npy", "label"), FileNotFoundError, "y='label' is no .npy file"),
         ((folder / "noise.npy", y), ValueError, "cannot be read as .npy"),

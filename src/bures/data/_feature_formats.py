@@ -352,4 +352,6 @@ def _unreadable(file: Path, error: Exception) -> ValueError:
             f"{file} holds pickled Python objects, or is no {file.suffix} file at all; pickled objects could run "
             "any code when loaded and are never read: save plain arrays of numbers or strings"
         )
+    if isinstance(error, UnicodeDecodeError):
+        return ValueError(f"{file} is not in UTF-8 (byte {error.start} is none of it); save it with this encoding")
     return ValueError(f"{file} cannot be read as {file.suffix}: {' '.join(text.split())[:300] or type(error).__name__}")

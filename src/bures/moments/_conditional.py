@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from bures.arrays import describe
 from bures.feature_maps import FeatureMap
 from bures.files import check_output
 from bures.kernels import Bandwidth
@@ -113,6 +114,8 @@ class ConditionalMoments(MomentSums):
             The moments hold samples of something else than this file, or more than it has; nothing is added. A second
             file has moments of its own, and `merge` puts them together.
         """
+        if not isinstance(x, (str, os.PathLike)):
+            raise TypeError(f"x is a {describe(x)}; accepted is the path of a file: `update` takes samples")
         stream = os.path.realpath(x)
         if checkpoint is not None:  # before the work, not after it
             check_output(checkpoint)
