@@ -392,3 +392,17 @@ def test_a_column_of_class_numbers_is_told_from_logits():
 def test_a_loss_without_options_takes_none():
     with pytest.raises(TypeError, match="unexpected keyword argument 'kernel'"):
         bures.BuresLoss(kernel="gaussian")
+
+
+@pytest.mark.parametrize("loss", EVERY, ids=name_of)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_at_samples_of_any_small_size_are_finite(loss, dtype):
+    z_s, y_s, z_t, p_t = batch(dtype)
+    for digits in range(18):  # down through the numbers with fewer digits than others, to zero
+        size = torch.finfo(dtype).tiny * 10.0 ** (2 - digits)
+        small = [(z * size).requires_grad_() for z in (z_s, z_t)]
+        value = loss()(*arguments(loss, small[0], y_s, small[1], p_t))
+        assert value.isfinite()
+        value.backward()
+        for z in small:
+            assert z.grad.isfinite().all(), size

@@ -181,7 +181,9 @@ def check_range(a: Tensor, b: Tensor, scale: Tensor) -> None:
 def common_frame(pooled: Tensor, *, shift: bool = True) -> tuple[Tensor, Tensor]:
     """The mean (d,) of a sample, in units of a power of two, and this power: where `standardise` moves samples to."""
     largest = pooled.abs().amax()
-    scale = torch.where(largest > 0, torch.exp2(torch.floor(torch.log2(largest))), torch.ones_like(largest))
+    # A gradient in units of less than the smallest normal number has no finite value: such samples are taken for zero.
+    normal = largest >= torch.finfo(pooled.dtype).tiny
+    scale = torch.where(normal, torch.exp2(torch.floor(torch.log2(largest))), torch.ones_like(largest))
     if not shift:
         return torch.zeros_like(pooled[0]), scale
     pooled = pooled / scale

@@ -29,7 +29,8 @@ def pool(xs: Tensor, xt: Tensor) -> tuple[Tensor, float, float]:
         return torch.cat([xs.detach(), xt.detach()]), 1.0, math.inf
     largest = max(-lowest[0], -lowest[1], *highest)
     harmless = 2.0**-20 < largest < 2.0**20  # the squares are far from both ends of the range
-    size = 1.0 if largest == 0 else math.ldexp(1.0, math.frexp(largest)[1] - 1)
+    normal = largest >= torch.finfo(xs.dtype).tiny  # of others no gradient is finite, and they are taken for zero
+    size = math.ldexp(1.0, math.frexp(largest)[1] - 1) if normal else 1.0
     scale = 1.0 if harmless else size
     if scale != 1:
         parts = parts[0] / scale, parts[1] / scale
