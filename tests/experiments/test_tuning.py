@@ -102,9 +102,8 @@ def test_a_run_that_was_killed_is_resumed_in_its_folder(tmp_path, monkeypatch):
         patch.setattr(_tuning, "adapt", dying)
         with pytest.raises(SystemExit):
             search(tmp_path, n_trials=1)
-    storage = f"sqlite:///{tmp_path / 'study.db'}"
-    study = optuna.load_study(study_name="bures", storage=storage)
-    (running,) = study.get_trials()
+    with _tuning._connected(optuna, f"sqlite:///{tmp_path / 'study.db'}") as storage:
+        (running,) = optuna.load_study(study_name="bures", storage=storage).get_trials()
     assert running.state.name == "RUNNING"
     result = search(tmp_path, n_trials=1)
     (trial,) = result.trials
@@ -184,9 +183,10 @@ def test_a_database_is_not_trusted_with_paths(tmp_path):
     import optuna
 
     search(tmp_path / "out", n_trials=1)
-    study = optuna.load_study(study_name="bures", storage=f"sqlite:///{tmp_path / 'out/study.db'}")
     (tmp_path / "precious").mkdir()
-    study.enqueue_trial({"lr": 0.01, "options.weight": 1.0}, user_attrs={"folder": "../../precious"})
+    with _tuning._connected(optuna, f"sqlite:///{tmp_path / 'out/study.db'}") as storage:
+        study = optuna.load_study(study_name="bures", storage=storage)
+        study.enqueue_trial({"lr": 0.01, "options.weight": 1.0}, user_attrs={"folder": "../../precious"})
     search(tmp_path / "out", n_trials=2)
     assert list((tmp_path / "precious").iterdir()) == []
     assert (tmp_path / "out/trials/0001/manifest.json").is_file()

@@ -89,7 +89,7 @@ def _read_mat(file: Path, x_key: str | None, y_key: str | None, domain: str | No
 
     try:
         check_mat(file)
-        arrays = loadmat(str(file))
+        arrays = loadmat(str(file), spmatrix=False)
     except NotImplementedError as error:
         raise ValueError(
             f"{file} is a Matlab file of version 7.3 (HDF5); accepted are versions up to 7: in Matlab, save(..., '-v7')"

@@ -169,8 +169,9 @@ def tune(
     folder = Path(output)
     (folder / "trials").mkdir(parents=True, exist_ok=True)
     search = _Search(optuna, folder, recipe, space, at, prune, seed)
-    with _quiet(optuna):
-        search.open(storage or f"sqlite:///{(folder / 'study.db').absolute()}", study_name, source, target)
+    url = storage or f"sqlite:///{(folder / 'study.db').absolute()}"
+    with _quiet(optuna), _connected(optuna, url) as database:
+        search.open(database, study_name, source, target)
         failures, successes = 0, search.count("COMPLETE")
         while search.spent() < n_trials:
             result = search.run_trial(source, target, options)
@@ -192,12 +193,12 @@ class _Search:
         self.at, self.prune, self.seed = at, prune, seed
         self.study: Any = None
 
-    def open(self, storage: str, name: str, source: Domain, target: Domain) -> None:
+    def open(self, database: Any, name: str, source: Domain, target: Domain) -> None:
         """Begin the study, or go on with it; an error where it is one of other data, recipe or space."""
         warmup = max(self.recipe.epochs // 4, 1)
         pruner = self.optuna.pruners.MedianPruner(n_warmup_steps=warmup) if self.prune else None
         self.study = self.optuna.create_study(
-            storage=storage,
+            storage=database,
             study_name=name,
             direction="maximize",
             load_if_exists=True,
@@ -367,3 +368,14 @@ def _quiet(optuna: Any) -> Iterator[None]:
             yield
     finally:
         optuna.logging.set_verbosity(level)
+
+
+@contextmanager
+def _connected(optuna: Any, url: str) -> Iterator[Any]:
+    """The database of a study, whose connections are closed in the end: Optuna keeps them as long as it lives."""
+    database = optuna.storages.RDBStorage(url)
+    try:
+        yield database
+    finally:
+        database.remove_session()
+        database.engine.dispose()
