@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from bures.experiments._significance import nemenyi as nemenyi
     from bures.experiments._significance import paired_tests as paired_tests
     from bures.experiments._significance import rank_methods as rank_methods
-    from bures.experiments._sweep import Event as Event
-    from bures.experiments._sweep import InterruptedSweep as InterruptedSweep
-    from bures.experiments._sweep import Sweep as Sweep
     from bures.experiments._sweep import run_sweep as run_sweep
     from bures.experiments._sweep import run_sweeps as run_sweeps
+    from bures.experiments._sweep_work import Event as Event
+    from bures.experiments._sweep_work import InterruptedSweep as InterruptedSweep
+    from bures.experiments._sweep_work import Sweep as Sweep
     from bures.experiments._tables import accuracy_table as accuracy_table
     from bures.experiments._tables import to_markdown as to_markdown
     from bures.experiments._tuning import TrialResult as TrialResult
@@ -84,11 +84,11 @@ _HOMES = {
     "nemenyi": "bures.experiments._significance",
     "paired_tests": "bures.experiments._significance",
     "rank_methods": "bures.experiments._significance",
-    "Event": "bures.experiments._sweep",
-    "InterruptedSweep": "bures.experiments._sweep",
+    "Event": "bures.experiments._sweep_work",
+    "InterruptedSweep": "bures.experiments._sweep_work",
     "SearchSpace": "bures.experiments._search_space",
     "load_space": "bures.experiments._search_space",
-    "Sweep": "bures.experiments._sweep",
+    "Sweep": "bures.experiments._sweep_work",
     "run_sweep": "bures.experiments._sweep",
     "run_sweeps": "bures.experiments._sweep",
     "accuracy_table": "bures.experiments._tables",
