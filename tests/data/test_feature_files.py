@@ -560,5 +560,8 @@ def test_the_index_of_a_parquet_file_names_the_samples(tmp_path, index, ids):
 def test_a_table_in_another_encoding_is_told_what_to_do(tmp_path, encoding, byte):
     file = tmp_path / "table.csv"
     file.write_text("a,label\n1,caf\N{LATIN SMALL LETTER E WITH ACUTE}\n", encoding=encoding)
-    with pytest.raises(ValueError, match=rf"table\.csv is not in UTF-8 \(byte {byte} is none of it\); save it with"):
+    with pytest.raises(
+        ValueError,
+        match=rf"table\.csv cannot be read as \.csv: it is not in UTF-8 \(byte {byte} is none of it\); save it with",
+    ):
         read_features(file)

@@ -353,5 +353,5 @@ def _unreadable(file: Path, error: Exception) -> ValueError:
             "any code when loaded and are never read: save plain arrays of numbers or strings"
         )
     if isinstance(error, UnicodeDecodeError):
-        return ValueError(f"{file} is not in UTF-8 (byte {error.start} is none of it); save it with this encoding")
+        text = f"it is not in UTF-8 (byte {error.start} is none of it); save it with this encoding"
     return ValueError(f"{file} cannot be read as {file.suffix}: {' '.join(text.split())[:300] or type(error).__name__}")
