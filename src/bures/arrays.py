@@ -39,6 +39,7 @@ __all__ = [
     "check_finite",
     "check_not_negative",
     "check_positive",
+    "check_real",
     "check_seed",
     "check_tensors",
     "checks_values",
@@ -128,13 +129,18 @@ def _as_matrix(name: str, value: Array) -> Tensor:
 def as_features(name: str, value: Array) -> Tensor:
     """Read features of any shape, none of it empty, in the floating-point precision they have, at least float32."""
     x = value if isinstance(value, Tensor) else numpy_to_tensor(name, value)
-    if x.is_complex():
-        raise TypeError(f"{name} has dtype {x.dtype}; accepted are real floating-point and integer dtypes")
+    check_real(name, x)
     if 0 in x.shape:
         raise ValueError(f"{name} is empty (shape {tuple(x.shape)}); at least one sample and one feature are needed")
     if not x.is_floating_point():
         return x.to(torch.get_default_dtype())
     return x.float() if x.dtype.itemsize < 4 else x
+
+
+def check_real(name: str, x: Tensor) -> None:
+    """Raise unless a tensor holds real numbers."""
+    if x.is_complex():
+        raise TypeError(f"{name} has dtype {x.dtype}; accepted are real floating-point and integer dtypes")
 
 
 def numpy_to_tensor(name: str, value: Array) -> Tensor:

@@ -14,6 +14,7 @@ from bures.arrays import (
     check_finite,
     check_not_negative,
     check_positive,
+    check_real,
     check_seed,
     check_tensors,
     full_precision,
@@ -134,8 +135,7 @@ class RunningCKWLoss(nn.Module):
             if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
                 raise ValueError(f"{name} has shape {tuple(rows.shape)}; accepted is (n, {width}), n being positive")
         for name, tensor in (("z_s", z_s), ("z_t", z_t)):
-            if tensor.is_complex():
-                raise TypeError(f"{name} has dtype {tensor.dtype}; accepted are real floating-point and integer dtypes")
+            check_real(name, tensor)
             check_finite(name, tensor)  # a batch that is refused leaves the moments as they were
         with full_precision(z_s):
             kinds = ("hard" if y_s.ndim == 1 else "soft", "soft")

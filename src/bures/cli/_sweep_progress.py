@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +23,14 @@ __all__ = ["sweep_progress"]
 
 @contextmanager
 def sweep_progress(
-    title: str, grids: Sequence[tuple[Sequence[Any], Path]], *, quiet: bool
+    title: str, cells: Sequence[Any], finished: set[str], *, quiet: bool
 ) -> Iterator[Callable[[Event], None] | None]:
-    """A live table on the standard error stream, of grids as cells and a ledger; None where that is no terminal."""
+    """A live table on the standard error stream, of cells and the keys of the finished; None without a terminal."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield None
         return
-    from bures.experiments import Ledger
-
-    finished = {key for _, ledger in grids for key in Ledger(ledger).results()}
-    board = _Board(title, [cell for cells, _ in grids for cell in cells], finished)
+    board = _Board(title, cells, finished)
     with Live(get_renderable=board.render, console=console, transient=True, refresh_per_second=2):
         yield board.note
 

@@ -223,7 +223,9 @@ def _sweep(plans: Sequence[Plan], results: Path, options: dict[str, Any], quiet:
         ([cell for cell in plan.cells if cell.key not in shared], plan.ledger.path)
         for plan, shared in ((plan, plan.shared()) for plan in plans)
     ]
-    with sweep_progress(", ".join(plan.grid.title for plan in plans), grids, quiet=quiet) as notify:
+    title, cells = ", ".join(plan.grid.title for plan in plans), [cell for of_grid, _ in grids for cell in of_grid]
+    finished = {key for plan in plans for key in plan.ledger.results()}
+    with sweep_progress(title, cells, finished, quiet=quiet) as notify:
         try:
             sweeps = run_sweeps(grids, on_event=notify, **options)
         except (InterruptedSweep, KeyboardInterrupt) as stop:

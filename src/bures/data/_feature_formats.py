@@ -151,20 +151,21 @@ def _read_parquet(file: Path, x_key: str | None, y_key: str | None, domain: str 
         table = pd.read_parquet(file, engine="pyarrow")
     roles = _find_roles(file, [str(column) for column in table.columns], y_key)
     labels = ids = None
+    names: pd.Series[Any] | pd.Index[Any] | None = None
     if roles.label is not None:
         column = table.iloc[:, roles.label]
         labels = np.array(column)
         if labels.dtype.kind == "O":
             labels[column.isna()] = None  # columns of text have a sign of their own for what is missing
     if roles.ids:
-        column = table.iloc[:, roles.ids[0]]
-        if column.dtype.kind == "f":  # as a rule whole numbers of which some are missing: as floats they lose digits
-            whole: Any = {"columns": [column.name], "dtype_backend": "numpy_nullable"}
-            column = pd.read_parquet(file, engine="pyarrow", **whole).iloc[:, 0]
-        ids = np.array(["" if bad else str(name) for name, bad in zip(column, column.isna(), strict=True)], object)
+        names = table.iloc[:, roles.ids[0]]
+        if names.dtype.kind == "f":  # as a rule whole numbers of which some are missing: as floats they lose digits
+            whole: Any = {"columns": [names.name], "dtype_backend": "numpy_nullable"}
+            names = pd.read_parquet(file, engine="pyarrow", **whole).iloc[:, 0]
     elif not isinstance(table.index, (pd.RangeIndex, pd.MultiIndex)):  # rows that have names beside the columns
-        index = table.index
-        ids = np.array(["" if bad else str(name) for name, bad in zip(index, index.isna(), strict=True)], object)
+        names = table.index
+    if names is not None:
+        ids = np.array(["" if bad else str(name) for name, bad in zip(names, names.isna(), strict=True)], object)
     return _from_table(file, table, roles, labels, ids)
 
 

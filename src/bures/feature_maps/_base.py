@@ -18,6 +18,7 @@ from bures.arrays import (
     as_feature_pair,
     as_tensor,
     check_finite,
+    check_real,
     describe,
     numpy_to_tensor,
     refuse_masked,
@@ -201,8 +202,7 @@ def as_rows(name: str, x: Array) -> Tensor:
         array = np.asarray(x)
         # float32 stays float32, so that a memory-mapped chunk is not copied; all else is read as by the metrics.
         rows = as_tensor(array) if array.dtype in (np.float32, np.float64) else numpy_to_tensor(name, x)
-    if rows.is_complex():
-        raise TypeError(f"{name} has dtype {rows.dtype}; accepted are real floating-point and integer dtypes")
+    check_real(name, rows)
     rows = rows.unsqueeze(1) if rows.ndim == 1 else rows
     if rows.ndim != 2:
         raise ValueError(f"{name} is a {describe(x)}; accepted is an array (n_samples, n_features)")

@@ -67,7 +67,7 @@ def feature_columns(x: str | Path, y: Any) -> tuple[str, ...] | None:
     if path.suffix.lower() != ".parquet":
         return None
     with _open_parquet(path) as file:
-        return tuple(_feature_names(file, [y] if isinstance(y, str) else list(y)))
+        return tuple(_feature_names(file, _label_columns(y)))
 
 
 def _npy_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair]:
@@ -113,6 +113,10 @@ def _open_parquet(path: Path) -> Any:
         raise _unreadable(path, error) from error
 
 
+def _label_columns(y: Any) -> list[str]:
+    return [y] if isinstance(y, str) else list(y)
+
+
 def _feature_names(file: Any, label_columns: list[str]) -> list[str]:
     """The columns that hold features; pandas' index, which lies beside them in the file, is none."""
     pandas = file.schema_arrow.pandas_metadata or {}
@@ -123,7 +127,7 @@ def _feature_names(file: Any, label_columns: list[str]) -> list[str]:
 def _parquet_chunks(path: Path, y: Any, chunk: int, start: int) -> Iterator[Pair]:
     with _open_parquet(path) as file:
         names = list(file.schema_arrow.names)
-        label_columns = [y] if isinstance(y, str) else list(y)
+        label_columns = _label_columns(y)
         missing = [name for name in label_columns if name not in names]
         if missing:
             raise ValueError(

@@ -65,7 +65,7 @@ def _summary(shown: Sequence[Shown]) -> list[str]:
         n = best.record.manifest["data"]["evaluation"].get("samples") or 0
         verb = "recognises" if len(equals) == 1 else "recognise"
         share = f"{words.percent(best.record.accuracy)} of {words.count(int(n))} target samples"
-        sentence = f"{words.listed(equals)} {verb} {share}"
+        sentence = f"{words.joined(equals)} {verb} {share}"
         gain, statistics = _gain(best), _statistics(best)
         if gain is not None:
             difference = f"{abs(100 * gain):.1f} points {'more' if gain >= 0 else 'less'}"

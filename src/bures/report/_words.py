@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["MINUS", "count", "duration", "listed", "number", "percent", "points", "shorten"]
+__all__ = ["MINUS", "count", "duration", "joined", "number", "percent", "points", "shorten"]
 
 MINUS = "\N{MINUS SIGN}"
 THIN = "\N{NARROW NO-BREAK SPACE}"
@@ -63,13 +63,13 @@ def duration(seconds: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def listed(names: Sequence[str]) -> str:
+def joined(names: Sequence[str]) -> str:
     """Names in a sentence.
 
     Examples
     --------
-    >>> from bures.report._words import listed
-    >>> listed(["ckb"]), listed(["ckb", "ckw"]), listed(["ckb", "ckw", "dann"])
+    >>> from bures.report._words import joined
+    >>> joined(["ckb"]), joined(["ckb", "ckw"]), joined(["ckb", "ckw", "dann"])
     ('ckb', 'ckb and ckw', 'ckb, ckw and dann')
     """
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
