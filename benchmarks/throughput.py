@@ -134,7 +134,9 @@ def library_loop(setting: Setting, method: str) -> float:
     recipe = setting.recipe.override({"method": method})
     data = PairData(setting.source, setting.target, recipe)
     network, inputs = setting.build(recipe)
-    module = AdaptationModule(network, recipe.build_method(), inputs, recipe, data.steps_per_epoch, recipe.epoch)
+    module = AdaptationModule(
+        network, recipe.build_method(), inputs, recipe, data.steps_per_epoch, recipe.epoch, direct=True
+    )
     timed = _Timed(setting, data)
     with quiet():
         trainer = L.Trainer(

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["GraphCache", "no_collection"]
+__all__ = ["CAPTURE_ERRORS", "GraphCache", "no_collection"]
 
 CALLS_BEFORE_CAPTURE = 3  # a shape seen less often (the last batch of an epoch) is not worth a capture
 MOST_GRAPHS = 8  # each holds its own memory
+CAPTURE_ERRORS = "thread_local"  # a loader's thread may ask for pinned memory meanwhile: that is no part of the graph
 LARGEST_BATCH = 2048  # beyond it the arithmetic dominates, and memory is better not held
 
 
@@ -85,7 +86,7 @@ class _CapturedLoss:
                 torch.autograd.grad(loss(*self.inputs), self.wanted)
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
-        with no_collection(), torch.cuda.graph(self.graph, stream=side):
+        with no_collection(), torch.cuda.graph(self.graph, stream=side, capture_error_mode=CAPTURE_ERRORS):
             value = loss(*self.inputs)
             self.gradients = torch.autograd.grad(value, self.wanted)
             self.value = value.detach()

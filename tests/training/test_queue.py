@@ -128,6 +128,34 @@ def test_a_queue_survives_a_checkpoint():
         torch.testing.assert_close(kept, expected)
 
 
+def test_a_full_queue_stays_where_it_is_in_memory():
+    queue = FeatureQueue(8)
+    for seed in range(2):
+        queue.join(batch(seed))
+    places = [part.data_ptr() for part in queue._parts.values()]
+    assert queue.sizes == (8,) * 5
+    saved = queue.state_dict()
+    before = {name: part.clone() for name, part in saved.items()}
+    queue.join(batch(2))
+    assert [part.data_ptr() for part in queue._parts.values()] == places
+    for name, part in saved.items():  # what a checkpoint writes is not what the next step changes
+        torch.testing.assert_close(part, before[name])
+    again = FeatureQueue(8)
+    again.load_state_dict(saved, torch.device("cpu"))
+    again.join(batch(2))
+    for name, part in saved.items():
+        torch.testing.assert_close(part, before[name])
+
+
+def test_the_gradient_through_a_joined_batch_survives_the_next_step():
+    queue, first, second = FeatureQueue(6), batch(0), batch(1)
+    queue.join(first)
+    value = queue.join(second).z_s.square().sum()
+    queue.join(batch(2))
+    (found,) = torch.autograd.grad(value, second.z_s)
+    torch.testing.assert_close(found, 2 * second.z_s)
+
+
 def views_of_a_step(module, source, target):
     """What the network sees of the source and twice of the target in the step it makes."""
     views = []

@@ -141,3 +141,28 @@ def test_replayed_steps_follow_the_weights_of_the_terms(graphs, tmp_path):
         losses.append([row["loss"] for row in run.manifest["epochs"]])
     assert graphs == [0, 2]  # before the alignment counts, and from then on
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["source", "im", "ckb", "ckb+mmd", "ckw", "class-means"])
+def test_replayed_steps_read_and_write_the_queue(name, graphs, tmp_path):
+    fields = {"queue": 24, "queue_predictions": name != "source", "options": {}}
+    eager, captured = run_twice(graphs, tmp_path, vectors, method=name, network="identity", **fields)
+    torch.testing.assert_close(captured, eager, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_replayed_steps_in_mixed_precision_are_the_steps(compiled, graphs, tmp_path):
+    fields = {
+        "method": "ckw", "network": "resnet18", "image_size": 48, "stored_size": 56, "training_size": 40,
+        "augment": "crop", "compile": compiled, "backbone_batchnorm": "frozen", "queue": 16, "optimiser": "sgd",
+        "frozen_stages": 1, "lr": 1e-3, "precision": "bf16-mixed", "epoch": 15,
+    }  # fmt: skip
+    eager, captured = run_twice(graphs, tmp_path, large_pictures, **fields)
+    torch.testing.assert_close(captured, eager, rtol=0.02, atol=0.01)
+
+
+def large_pictures(n, seed, name, shift=0.0):
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(256, (n, 3, 56, 56), dtype=torch.uint8, generator=generator)
+    return Domain(name, TensorSamples(images), ["a", "b"], torch.arange(n) % 2)

@@ -69,7 +69,7 @@ class AdaptationModule(L.LightningModule):
         Length of the training.
     direct : bool, optional
         Make the step at the end of `training_step`, past the trainer's hooks around backward and optimiser: for one
-        device in full precision, where they have nothing to do and take a third of the time of a small network's step.
+        device, where they have nothing to do and take a third of the time of a small network's step.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class AdaptationModule(L.LightningModule):
         if self.automatic_optimization:
             outcome = self._outcome(step, weights)
         else:
-            outcome = self._gradients().backward(step, weights)
+            outcome = self._gradients().backward(step, weights, () if self.queue is None else self.queue.sizes)
         self.record.add_stacked(step.number, outcome.names, outcome.n_losses, outcome.values, weights)
         self._look_at_record(step)
         if self.automatic_optimization:
@@ -137,9 +137,8 @@ class AdaptationModule(L.LightningModule):
     def _gradients(self) -> StepGraphs:
         if self._graphs is None:
             (optimiser,) = self.trainer.optimizers
-            # The queue of earlier samples grows at first, and lies in other memory in every step.
-            wanted = self.recipe.cuda_graphs and self.recipe.precision == "32-true" and self.device.type == "cuda"
-            capture = wanted and self.queue is None and self.method.capturable
+            wanted = self.recipe.cuda_graphs and self.recipe.precision != "64-true" and self.device.type == "cuda"
+            capture = wanted and self.method.capturable
             assert self._generator is not None
             self._graphs = StepGraphs(
                 self._outcome, _parameters(optimiser.param_groups), [self._generator], capture=capture

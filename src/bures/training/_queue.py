@@ -41,19 +41,28 @@ class FeatureQueue:
         self.length = length
         self._parts: dict[str, Tensor] = {}
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many samples of each part there are: the same from step to step once the queue is full."""
+        return tuple(len(part) for part in self._parts.values())
+
     def join(self, batch: Batch) -> Batch:
         """The batch with the samples of the queue behind its own, which then join the queue."""
         current = batch._asdict()
         kept = self._parts or {name: part[:0].detach() for name, part in current.items()}
-        self._parts = {
-            name: torch.cat([part.detach(), kept[name]])[: self.length].clone() for name, part in current.items()
-        }
-        return Batch(**{name: torch.cat([part, kept[name]]) for name, part in current.items()})
+        joined = {name: torch.cat([part, kept[name]]) for name, part in current.items()}
+        self._parts = {name: self._renewed(kept[name], part.detach()) for name, part in joined.items()}
+        return Batch(**joined)
+
+    def _renewed(self, kept: Tensor, joined: Tensor) -> Tensor:
+        """What is kept of the joined samples: in the memory of those before where they fill it, as CUDA graphs need."""
+        newest = joined[: self.length]
+        return kept.copy_(newest) if kept.shape == newest.shape else newest.clone()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The samples, for a checkpoint."""
-        return {name: part.cpu() for name, part in self._parts.items()}
+        """The samples, for a checkpoint: a copy, for those here change in place."""
+        return {name: part.to("cpu", copy=True) for name, part in self._parts.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor], device: torch.device) -> None:
         """Go on from the samples of a checkpoint."""
-        self._parts = {name: part.to(device) for name, part in state.items()}
+        self._parts = {name: part.to(device, copy=True) for name, part in state.items()}

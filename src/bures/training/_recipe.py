@@ -113,8 +113,8 @@ class Recipe:
         Compile the backbone on a GPU: steps are faster, the first one takes about a minute. Frozen BatchNorm becomes a
         part of the convolutions. Where it cannot be compiled a warning says why and it runs as it is.
     cuda_graphs : bool
-        On a GPU in full precision, capture forward and backward pass of a step as a CUDA graph and replay it, where all
-        terms of the method allow it: small networks wait for launches otherwise. Not with a ``queue``.
+        On one GPU, capture forward and backward pass of a step as a CUDA graph and replay it, where all terms of the
+        method allow it: most networks wait for launches otherwise. Not in float64. With a ``queue``, once it is full.
     optimiser : {"adam", "adamw", "sgd"}
         With ``lr``, ``weight_decay``, and for SGD ``momentum`` and ``nesterov``.
     backbone_factor, head_factor : float

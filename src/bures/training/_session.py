@@ -55,8 +55,7 @@ class Session:
             setting.recipe,
             setting.data.steps_per_epoch,
             n_steps,
-            # Backward under mixed precision is the trainer's business, and between devices it is DDP's.
-            direct=devices == 1 and setting.recipe.precision in ("32-true", "64-true"),
+            direct=devices == 1,  # between devices backward is DDP's business
         )
         source_classes = effective_number(setting.source.counts().double() / len(setting.source))
         logged = setting.recipe.logged_validators

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bures.cuda_graphs import no_collection
+from bures.arrays import full_precision
+from bures.cuda_graphs import CAPTURE_ERRORS, no_collection
 from bures.training._batches import Step
 
 __all__ = ["Outcome", "StepGraphs"]
@@ -35,14 +36,24 @@ class Outcome(NamedTuple):
 Compute = Callable[[Step, Mapping[str, float | Tensor]], Outcome]
 
 
+def _backward(loss: Tensor) -> None:
+    """The gradients of a loss, each operation in the precision of its forward pass.
+
+    A step in mixed precision is made inside of autocast, which would take gradients of losses in full precision, such
+    as the distances, through products in half of it.
+    """
+    with full_precision(loss):
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
 class StepGraphs:
     """Makes the gradients of training steps, from graphs where these can serve.
 
     Parameters
     ----------
     compute : callable
-        The loss of a step with given weights of its terms. It must not look at values on the host, keep tensors of one
-        step for the next other than by writing in place, or depend on the number of the step.
+        The loss of a step with given weights of its terms. To be captured it must not look at values on the host, keep
+        tensors of one step for the next other than by writing in place, or depend on the number of the step.
     parameters : iterable of Parameter
         What gets gradients.
     generators : iterable of Generator
@@ -64,9 +75,12 @@ class StepGraphs:
         self._seen: dict[tuple[object, ...], int] = {}
         self._graphs: dict[tuple[object, ...], _StepGraph] = {}
 
-    def backward(self, step: Step, weights: Mapping[str, float]) -> Outcome:
-        """The outcome of a step; the gradients of its loss are those of the parameters afterwards."""
-        key = (tuple(weights), *((part.shape, part.dtype) for part in (step.x_s, step.y_s, step.x_t)))
+    def backward(self, step: Step, weights: Mapping[str, float], sizes: tuple[int, ...] = ()) -> Outcome:
+        """The outcome of a step; the gradients of its loss are those of the parameters afterwards.
+
+        ``sizes`` are those of what ``compute`` reads beside the step: a graph serves for one set of them.
+        """
+        key = (tuple(weights), sizes, *((part.shape, part.dtype) for part in (step.x_s, step.y_s, step.x_t)))
         if self.capture and key not in self._graphs:
             self._seen[key] = self._seen.get(key, 0) + 1
             if self._seen[key] > STEPS_BEFORE_CAPTURE:
@@ -75,7 +89,7 @@ class StepGraphs:
             return self._graphs[key].replay(step, weights)
         self._forget_gradients()
         outcome = self.compute(step, weights)
-        outcome.loss.backward()  # type: ignore[no-untyped-call]
+        _backward(outcome.loss)
         return outcome
 
     def _capture(self, key: tuple[object, ...], step: Step, weights: Mapping[str, float]) -> None:
@@ -111,9 +125,9 @@ class _StepGraph:
         for generator in owner.generators:
             self.graph.register_generator_state(generator)
         x_s, y_s, x_t = self.inputs
-        with no_collection(), torch.cuda.graph(self.graph):
+        with no_collection(), torch.cuda.graph(self.graph, capture_error_mode=CAPTURE_ERRORS):
             self.outcome = owner.compute(Step(step.number, x_s, y_s, x_t), named)
-            self.outcome.loss.backward()  # type: ignore[no-untyped-call]
+            _backward(self.outcome.loss)
         self.gradients = [parameter.grad for parameter in self.parameters]
         self.outcome = self.outcome._replace(loss=self.outcome.loss.detach())
 
