@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bures.experiments import run_sweep
+from bures.training._signals import ECHO
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class ToyCell:
         with open(Path(self.folder, f"{self.name}.mark"), "a") as stream:
             stream.write("x")
         Path(self.folder, f"{os.getpid()}.pid").touch()
-        for _ in range({"ask": 1, "insist": 2}.get(self.fate, 0)):
+        for number in range({"ask": 1, "echo": 2, "insist": 2}.get(self.fate, 0)):
+            time.sleep(1.5 * ECHO if number and self.fate == "insist" else 0)
             os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(self.seconds)
         seen = Path(self.folder, "seen")

@@ -195,7 +195,14 @@ def test_a_signal_ends_a_sweep_when_what_runs_is_over(tmp_path):
     assert len(run_sweep(wanted, ledger).results) == 2
 
 
-@pytest.mark.parametrize(("fate", "patience"), [("insist", 60.0), ("ask", 0.1)])
+def test_a_signal_that_comes_twice_at_once_is_one(tmp_path):
+    ledger, wanted = tmp_path / "ledger.jsonl", [ToyCell("a", str(tmp_path), fate="echo"), *cells(tmp_path, 1, 0.0)]
+    with pytest.raises(InterruptedSweep, match="SIGTERM"):
+        run_sweep(wanted, ledger)
+    assert [result["key"] for result in read_results(ledger)] == ["a"]  # what ran is over, and kept
+
+
+@pytest.mark.parametrize(("fate", "patience"), [("insist", 60.0), ("ask", 0.5)])
 def test_a_second_signal_or_the_end_of_patience_ends_it_at_once(fate, patience, tmp_path, monkeypatch):
     monkeypatch.setattr("bures.experiments._sweep.PATIENCE", patience)
     began, ledger = time.monotonic(), tmp_path / "ledger.jsonl"

@@ -9,6 +9,7 @@ import pickle
 import re
 import shutil
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -19,6 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from bures.training import CheckpointError, RunFolder, StoppedBySignal, TrainingError
 from bures.training._checkpoint import load_checkpoint, save_checkpoint
 from bures.training._session import Session
+from bures.training._signals import ECHO
 
 pytestmark = pytest.mark.filterwarnings("ignore::bures.training.CollapseWarning")
 
@@ -234,6 +236,7 @@ def test_a_signal_in_the_last_moment_is_passed_on_behind_the_end(uninterrupted, 
 def test_a_run_that_is_asked_twice_stops_at_once_and_says_so(uninterrupted, tmp_path):
     def ask_twice(row):
         signal.raise_signal(signal.SIGINT)
+        time.sleep(1.5 * ECHO)
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises((KeyboardInterrupt, SystemExit)):  # Lightning turns the one into the other
@@ -241,6 +244,17 @@ def test_a_run_that_is_asked_twice_stops_at_once_and_says_so(uninterrupted, tmp_
     manifest = RunFolder(tmp_path / "run").read_manifest()
     assert (manifest["status"], manifest["reason"]) == ("stopped", "stopped at once")
     assert not RunFolder(tmp_path / "run").lock.exists()
+    run_here(tmp_path / "run", "vectors", resume=True)
+    assert differences(uninterrupted("vectors"), tmp_path / "run") == []
+
+
+def test_a_signal_that_comes_twice_at_once_is_one_wish(uninterrupted, tmp_path):
+    def ask_with_an_echo(row):
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(StoppedBySignal, match="the state is saved"):
+        adapt(*domains("vectors"), RECIPES["vectors"], tmp_path / "run", on_epoch=ask_with_an_echo)
     run_here(tmp_path / "run", "vectors", resume=True)
     assert differences(uninterrupted("vectors"), tmp_path / "run") == []
 

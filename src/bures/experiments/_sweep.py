@@ -22,6 +22,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 from bures.experiments._ledger import Ledger
 from bures.experiments._sweep_work import Event, InterruptedSweep, Part, Sweep, Work
 from bures.training import StoppedBySignal
+from bures.training._signals import SignalTimes
 
 if TYPE_CHECKING:
     from bures.experiments._cell import RunnableCell
@@ -178,8 +179,11 @@ def _listening(work: Work) -> Iterator[None]:
         yield
         return
     patience: list[threading.Timer] = []
+    times = SignalTimes()
 
     def hear(number: int, frame: FrameType | None) -> None:
+        if times.is_echo():
+            return
         if work.stopped_by is not None:
             raise InterruptedSweep(number)
         work.stop(number)

@@ -4,12 +4,41 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
 from bures.training._errors import StoppedBySignal
 
-__all__ = ["SignalListener"]
+__all__ = ["ECHO", "SignalListener", "SignalTimes"]
+
+ECHO = 0.25  # seconds in which a signal may come again
+
+
+class SignalTimes:
+    """Tells a signal that is sent again from one that is asked for again.
+
+    ``timeout`` and the schedulers of clusters send a signal to a process and then to its group, so that it comes twice
+    within a moment. That is one wish, and not the order to end at once.
+
+    Examples
+    --------
+    >>> from bures.training._signals import SignalTimes
+    >>> times = SignalTimes()
+    >>> times.is_echo(), times.is_echo()
+    (False, True)
+    """
+
+    def __init__(self) -> None:
+        self._first = float("-inf")
+
+    def is_echo(self) -> bool:
+        """Note a signal that comes now: whether the one before it came a moment ago."""
+        now = time.monotonic()
+        echo = now - self._first < ECHO
+        if not echo:
+            self._first = now
+        return echo
 
 
 class SignalListener:
@@ -28,6 +57,7 @@ class SignalListener:
         self._before: dict[int, Any] = {}
         self._at_once: tuple[int, bool] | None = None
         self._over = False
+        self._times = SignalTimes()
 
     def __enter__(self) -> SignalListener:
         self.listen()
@@ -41,8 +71,11 @@ class SignalListener:
                 self._before.setdefault(number, before)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self._over:  # asked once is enough: another would cut the clean-up short
+        if self._over or self._times.is_echo():  # asked once is enough: another would cut the clean-up short
             return
+        self._note(number)
+
+    def _note(self, number: int) -> None:
         if self._at_once is not None:
             step, saved = self._at_once
             raise self.stopped(number, step, saved=saved)
@@ -54,7 +87,7 @@ class SignalListener:
         """From now on end the work by `StoppedBySignal`, also for a signal that was noted; ``step`` steps are done."""
         self._at_once = (step, saved)
         if self.heard is not None:
-            self._hear(self.heard, None)
+            self._note(self.heard)
 
     def wait_for_the_end(self) -> None:
         """Note signals again: so little is left to do that it is done first, and the signal passed on behind it."""
