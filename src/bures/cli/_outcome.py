@@ -64,13 +64,18 @@ def _seen(source: Domain, tested: Domain) -> str:
     return f"Warning: {which} are also in the source, with their labels: the accuracy is no test on new samples."
 
 
-def draw_features(comparison: Comparison, source: Domain, target: Domain, folder: Path) -> Path | None:
+def draw_features(
+    comparison: Comparison, source: Domain, target: Domain, folder: Path, accelerator: str
+) -> Path | None:
     """The features of the first and the last method, or of the only one; None where they cannot be written."""
+    import lightning as L
+
     from bures.experiments import feature_figure
     from bures.figures._save import write_figure
 
     names = list(dict.fromkeys([next(iter(comparison.runs)), list(comparison.runs)[-1]]))
-    models = {_title(name, comparison.runs[name]): comparison.runs[name].model() for name in names}
+    device = L.Fabric(accelerator=accelerator, devices=1).device  # that of the training: a CPU may take minutes
+    models = {_title(name, comparison.runs[name]): comparison.runs[name].model().to(device) for name in names}
     figure = feature_figure(models, source, target)
     try:
         _, drawing = (write_figure(figure, folder / f"features.{kind}", dpi=150) for kind in ("svg", "png"))

@@ -213,7 +213,8 @@ def _run(job: Job, machine: dict[str, Any], resume: bool, figure: bool, report: 
                 comparison = compare(source, target, job.recipe, job.methods, job.output, resume=resume, **options)
     except StoppedBySignal as stop:
         tell_of_stop(stop, "adapt", job.output)
-    drawing = draw_features(comparison, source, evaluation or target, job.output) if figure else None
+    drawn = (comparison, source, evaluation or target, job.output, machine["accelerator"])
+    drawing = draw_features(*drawn) if figure else None
     page = write_page(job.output) if report else None
     if not quiet:
         show(console, comparison, source, target, evaluation)
