@@ -46,7 +46,9 @@ class ToyCell:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fate == "raise":
             raise ValueError("nothing to be done")
-        return {"key": self.key, "long": "y" * 20_000}
+        import torch._inductor.config as inductor  # a name of the script itself would travel to its processes by value
+
+        return {"key": self.key, "long": "y" * 20_000, "compilers": inductor.compile_threads}
 
 
 def marks(folder):

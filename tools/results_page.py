@@ -8,7 +8,7 @@ A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<
                                             recipe, and TASK may be "mean"
     seed GRID RECIPE METHOD TASK NUMBER     the run with this number in the order of accuracy, from 0; -1 is the best
     trial KEY                               a trial, in results/trials.jsonl
-    throughput FIELD                        a ratio of the benchmark of whole trainings, or a contestant's images per second
+    throughput FIELD                        of the benchmark of whole trainings: a ratio, or images per second
     trials RECIPE METHOD TASK               mean of trials over their seeds, with the task "mean" over all
     default-validator                       what selects an epoch where a recipe does not say
 """

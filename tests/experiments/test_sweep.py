@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from joblib.externals.loky import get_reusable_executor
 from toy_cells import ToyCell, cells, marks, survivors
 
 from bures.experiments import (
@@ -193,6 +194,20 @@ def test_a_signal_ends_a_sweep_when_what_runs_is_over(tmp_path):
     assert marks(tmp_path) == {"a": 1}
     assert signal.getsignal(signal.SIGTERM) is before
     assert len(run_sweep(wanted, ledger).results) == 2
+
+
+@pytest.mark.parametrize("asked", [None, 3])
+def test_processes_side_by_side_share_the_cores_for_compiling(asked, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS", raising=False)
+    if asked is not None:
+        monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", str(asked))
+    get_reusable_executor().shutdown(wait=True)  # processes of other tests have settled this
+    try:
+        found = run_sweep(cells(tmp_path, 2, 0.0), tmp_path / "ledger.jsonl", n_jobs=2).results
+    finally:
+        get_reusable_executor().shutdown(wait=True)
+    assert [result["compilers"] for result in found] == [asked or 4] * 2
 
 
 def test_a_signal_that_comes_twice_at_once_is_one(tmp_path):

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -148,14 +149,14 @@ def run_sweeps(
 
 
 def _run(work: Work, data_root: str | Path | None, n_jobs: int, backend: str | None, accelerator: str) -> None:
+    compilers = max((os.cpu_count() or 1) // joblib.effective_n_jobs(n_jobs), 1)
+    place = _Place(data_root, accelerator, os.getpid(), compilers)
     while work.has_more():
         try:
             # Suspects run one at a time, yet not in this process: two jobs, of which only one is ever handed out.
             jobs, ahead = (2, "1") if work.suspects else (n_jobs, "n_jobs")
             tasks = (
-                joblib.delayed(_attempt)(
-                    cell, data_root, accelerator, work.home[cell.key].ledger.unfinished(cell.key), os.getpid()
-                )
+                joblib.delayed(_attempt)(cell, work.home[cell.key].ledger.unfinished(cell.key), place)
                 for cell in work.begin()
             )
             with nullcontext() if backend is None else joblib.parallel_config(backend=backend):
@@ -204,15 +205,24 @@ def _listening(work: Work) -> Iterator[None]:
 Outcome = tuple[str, dict[str, Any] | None, str | None, int | None]
 
 
-def _attempt(
-    cell: RunnableCell, data_root: str | Path | None, accelerator: str, unfinished: Path, sweep: int
-) -> Outcome:
-    own_process = os.getppid() == sweep
+@dataclass(frozen=True)
+class _Place:
+    """Where the cells of a sweep run: their data, Lightning's accelerator, the sweep's process, cores for compiling."""
+
+    data_root: str | Path | None
+    accelerator: str
+    sweep: int
+    compilers: int
+
+
+def _attempt(cell: RunnableCell, unfinished: Path, place: _Place) -> Outcome:
+    own_process = os.getppid() == place.sweep
     if own_process:
-        _end_with(sweep)
+        _end_with(place.sweep)
+        _limit_compilers(place.compilers)
     started = time.perf_counter()
     try:
-        result = cell.run(data_root, accelerator, unfinished)
+        result = cell.run(place.data_root, place.accelerator, unfinished)
     except StoppedBySignal as stop:
         return cell.key, None, None, stop.number
     except InterruptedSweep:  # in the process of the sweep itself
@@ -227,6 +237,15 @@ def _attempt(
         if own_process:
             _freeze()
     return cell.key, result | {"seconds": round(time.perf_counter() - started, 3)}, None, None
+
+
+@cache  # once for a process
+def _limit_compilers(n: int) -> None:
+    """Let `torch.compile` use n processes, unless the user says how many: it would take one for each core."""
+    if "TORCHINDUCTOR_COMPILE_THREADS" not in os.environ:
+        import torch._inductor.config as inductor
+
+        inductor.compile_threads = n
 
 
 @cache  # once for a process
