@@ -11,8 +11,15 @@ import scipy.io
 import scipy.sparse
 import torch
 
-from bures.data import Domain, ImageFiles, TensorSamples, read_features, write_features
-from bures.data._feature_files import LostDigitsWarning
+from bures.data import (
+    Domain,
+    ImageFiles,
+    LostDigitsWarning,
+    TensorSamples,
+    load_domain,
+    read_features,
+    write_features,
+)
 
 X = np.random.default_rng(0).normal(size=(6, 3))
 Y = np.array([2, 0, 1, 2, 2, 0])
@@ -500,6 +507,8 @@ def test_differences_that_float32_rounds_away_are_told(tmp_path, suffix, named):
         if lost:
             with pytest.warns(LostDigitsWarning, match=f"times.*the values of column {named}, near .*1.7e.09, differ"):
                 read_features(file)
+            with pytest.raises(ValueError, match=f"times.*the values of column {named}, near .*1.7e.09, differ"):
+                load_domain(file, strict=True)
         else:  # warnings are errors in these tests
             rounded = features(read_features(file)).astype(float)
             assert np.abs(rounded - x)[:, 1].max() < 0.1 * steps.std()

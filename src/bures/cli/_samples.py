@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bures.data import Domain, TensorSamples, align_columns, load_domain
-from bures.data._feature_files import LostDigitsWarning
 
 __all__ = ["class_names", "feature_rows", "load_pair", "read_eps"]
 
@@ -18,15 +16,10 @@ def load_pair(
     source: str, target: str, data_root: Path | None, *, labels: tuple[bool, bool] = (True, True)
 ) -> tuple[Domain, Domain]:
     """Two domains, the columns of the second in the order of the first; ``labels`` says whose labels are read."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", LostDigitsWarning)  # a shift in these digits would not be found
-        try:
-            first, second = (
-                load_domain(spec, data_root=data_root, labels=wanted)
-                for spec, wanted in zip((source, target), labels, strict=True)
-            )
-        except LostDigitsWarning as warning:
-            raise ValueError(str(warning)) from None
+    first, second = (
+        load_domain(spec, data_root=data_root, labels=wanted, strict=True)  # a shift in lost digits would not be found
+        for spec, wanted in zip((source, target), labels, strict=True)
+    )
     return first, align_columns(first, second)
 
 

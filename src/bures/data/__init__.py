@@ -2,13 +2,13 @@
 
 from bures.data._classes import align_classes
 from bures.data._columns import align_columns
-from bures.data._decoding import check_images
+from bures.data._decoding import BadImageWarning, check_images
 from bures.data._diagnosis import Diagnosis, diagnose
 from bures.data._digits import mnist, usps
 from bures.data._domain import Domain, HiddenLabels
 from bures.data._embedded import mnist5k, optdigits
 from bures.data._extraction import extract_features
-from bures.data._feature_files import read_features, write_features
+from bures.data._feature_files import LostDigitsWarning, read_features, write_features
 from bures.data._findings import Finding
 from bures.data._folders import benchmark_domain, image_folder
 from bures.data._registry import load_domain
@@ -16,6 +16,7 @@ from bures.data._samples import ImageFiles, TensorSamples
 from bures.data._synthetic import DomainPair, GaussianClasses, drifting_class, exchanged_regions, rotated_moons
 
 __all__ = [
+    "BadImageWarning",
     "Diagnosis",
     "Domain",
     "DomainPair",
@@ -23,6 +24,7 @@ __all__ = [
     "GaussianClasses",
     "HiddenLabels",
     "ImageFiles",
+    "LostDigitsWarning",
     "TensorSamples",
     "align_classes",
     "align_columns",

@@ -37,7 +37,21 @@ class BadImageError(ValueError):
 
 
 class BadImageWarning(UserWarning):
-    """Some image files could not be decoded and were left out."""
+    """Some image files could not be decoded and were left out.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, warnings
+    >>> from PIL import Image
+    >>> from bures.data import BadImageWarning, load_domain
+    >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", BadImageWarning)
+    ...     Image.new("RGB", (8, 8)).save(pathlib.Path(folder, "cat.png"))
+    ...     _ = pathlib.Path(folder, "dog.png").write_bytes(b"not a picture")
+    ...     domain = load_domain(folder, in_memory=True)
+    >>> len(domain), caught[0].category.__name__
+    (1, 'BadImageWarning')
+    """
 
 
 def decode_image(path: str | Path, size: int | None) -> NDArray[np.uint8]:

@@ -22,7 +22,20 @@ CONSTANT = 1e-12  # a column that varies by less than this share of its size is 
 
 
 class LostDigitsWarning(UserWarning):
-    """Samples differ in digits that float32, in which features are kept, does not have."""
+    r"""Samples differ in digits that float32, in which features are kept, does not have.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, warnings
+    >>> from bures.data import LostDigitsWarning, read_features
+    >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", LostDigitsWarning)
+    ...     path = pathlib.Path(folder, "log.csv")
+    ...     _ = path.write_text("seconds\n1763500001\n1763500002\n1763500003\n")
+    ...     domain = read_features(path)
+    >>> caught[0].category.__name__
+    'LostDigitsWarning'
+    """
 
 
 def read_features(
@@ -32,6 +45,7 @@ def read_features(
     y_key: str | None = None,
     domain: str | None = None,
     labels: bool = True,
+    strict: bool = False,
 ) -> Domain:
     r"""Read a domain from a feature file.
 
@@ -50,6 +64,8 @@ def read_features(
         Which domain of a file that holds several, under the keys ``<domain>_x`` and ``<domain>_y``.
     labels : bool, optional
         False leaves the labels alone, which may then be incomplete; the domain is unlabelled.
+    strict : bool, optional
+        Whether digits that float32 loses are an error instead of a warning.
 
     Returns
     -------
@@ -89,7 +105,7 @@ def read_features(
     content = reader(file, x_key, y_key, domain)
     if not labels:
         content = content._replace(y=None)
-    return _as_domain(file, content, domain)
+    return _as_domain(file, content, domain, strict=strict)
 
 
 def write_features(path: str | Path, domain: Domain) -> Path:
@@ -137,7 +153,7 @@ def write_features(path: str | Path, domain: Domain) -> Path:
     return file
 
 
-def _as_domain(file: Path, content: Content, domain: str | None) -> Domain:
+def _as_domain(file: Path, content: Content, domain: str | None, *, strict: bool) -> Domain:
     x = content.x
     if x.dtype.kind not in "biuf":
         raise ValueError(f"{file}: the features have dtype {x.dtype}; accepted are numbers")
@@ -164,6 +180,8 @@ def _as_domain(file: Path, content: Content, domain: str | None) -> Domain:
     try:
         samples = TensorSamples(x)
         if x.ndim == 2 and (lost := _lost_digits(x, samples.tensor.numpy(), content.columns)):
+            if strict:
+                raise ValueError(lost)
             warnings.warn(f"{file}: {lost}", LostDigitsWarning, stacklevel=3)
         ids = None
         if content.ids is not None:  # of a table they are strings, and as they are written

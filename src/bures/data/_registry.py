@@ -55,7 +55,7 @@ def load_domain(
     download : bool, optional
         Whether missing files of ``mnist`` and ``usps`` may be downloaded into ``data_root/digits``.
     strict : bool, optional
-        Whether bad image files are an error instead of a warning.
+        Whether bad image files, and digits of features that float32 loses, are an error instead of a warning.
     size : int, optional
         Height and width of the images. None is 256 for image files, and as they are for digits.
     in_memory : bool or None, optional
@@ -99,7 +99,7 @@ def load_domain(
                     f"spec={text!r} is a file that ends in {place.suffix!r}; accepted are folders of images (an image "
                     f"by itself goes into a folder) and feature files ({', '.join(FEATURE_SUFFIXES)})"
                 )
-            return read_features(place, domain=part or None, labels=labels)
+            return read_features(place, domain=part or None, labels=labels, strict=strict)
     if is_benchmark:
         raise _no_root(text)
     raise FileNotFoundError(_unknown(text, path, root))
