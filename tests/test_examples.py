@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -87,8 +88,9 @@ def test_complexity(tmp_path, run_example):
     exponents = read_manifest(tmp_path)["results"]["exponents"]
     assert len(exponents) == 3 * 2 * 2
     assert printed.count("value + gradient") == len(exponents) // 2
-    # Times on a shared machine are rough: that every cost grows is all that is asserted of them.
-    assert all(fit["exponent"] > 0 for fit in exponents)
+    # Times on a shared machine are rough: that the cost grows in most settings is all that is asserted of them.
+    for varied in ("n", "d", "K"):
+        assert median(fit["exponent"] for fit in exponents if fit["varied"] == varied) > 0, varied
 
 
 def test_lightning_loop(tmp_path, run_example):

@@ -14,7 +14,9 @@ CLASSES = ["cat", "$dog$", "emu"]
 def model():
     """Features are the samples, and the first class is predicted for all."""
 
-    def predict(domain):
+    def predict(domain, progress=None):
+        if progress is not None:
+            progress(len(domain), len(domain))
         features = domain.samples.take(torch.arange(len(domain)))
         return SimpleNamespace(features=features, probabilities=torch.eye(3)[torch.zeros(len(domain), dtype=int)])
 
@@ -27,7 +29,11 @@ def test_classes_are_named_where_they_lie_and_predicted_ones_are_said_to_be(labe
     x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)) + 8 * torch.eye(3, 4)[y]
     source = Domain("here", TensorSamples(x), CLASSES, labels=y)
     target = Domain("there", TensorSamples(x + 1), CLASSES, labels=y if labelled else None)
-    figure = feature_figure({"source": model(), "ckb": model()}, source, target)
+    told = []
+    figure = feature_figure(
+        {"source": model(), "ckb": model()}, source, target, progress=lambda *state: told.append(state)
+    )
+    assert told == [(30, 120), (60, 120), (90, 120), (120, 120)]
     figure.draw_without_rendering()
     for axis in figure.axes:
         assert [text.get_text() for text in axis.texts] == CLASSES

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bures.cli._progress import progress_bar
 from bures.data import Domain
 from bures.data._overlap import count_shared
 
@@ -65,7 +66,7 @@ def _seen(source: Domain, tested: Domain) -> str:
 
 
 def draw_features(
-    comparison: Comparison, source: Domain, target: Domain, folder: Path, accelerator: str
+    comparison: Comparison, source: Domain, target: Domain, folder: Path, accelerator: str, *, quiet: bool
 ) -> Path | None:
     """The features of the first and the last method, or of the only one; None where they cannot be written."""
     import lightning as L
@@ -76,7 +77,8 @@ def draw_features(
     names = list(dict.fromkeys([next(iter(comparison.runs)), list(comparison.runs)[-1]]))
     device = L.Fabric(accelerator=accelerator, devices=1).device  # that of the training: a CPU may take minutes
     models = {_title(name, comparison.runs[name]): comparison.runs[name].model().to(device) for name in names}
-    figure = feature_figure(models, source, target)
+    with progress_bar("drawing the features", quiet=quiet) as report:
+        figure = feature_figure(models, source, target, progress=report)
     try:
         _, drawing = (write_figure(figure, folder / f"features.{kind}", dpi=150) for kind in ("svg", "png"))
     except OSError as error:  # the training is over, and what it came to is told all the same

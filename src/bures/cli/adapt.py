@@ -214,7 +214,7 @@ def _run(job: Job, machine: dict[str, Any], resume: bool, figure: bool, report: 
     except StoppedBySignal as stop:
         tell_of_stop(stop, "adapt", job.output)
     drawn = (comparison, source, evaluation or target, job.output, machine["accelerator"])
-    drawing = draw_features(*drawn) if figure else None
+    drawing = draw_features(*drawn, quiet=quiet) if figure else None
     page = write_page(job.output) if report else None
     if not quiet:
         show(console, comparison, source, target, evaluation)

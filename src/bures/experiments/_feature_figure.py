@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.manifold import TSNE
 
 from bures.data import Domain
+from bures.data._decoding import Progress
 from bures.training import SavedModel
 
 __all__ = ["feature_figure"]
@@ -24,7 +25,13 @@ NAMED = 40  # classes whose names have room
 
 
 def feature_figure(
-    models: Mapping[str, SavedModel], source: Domain, target: Domain, *, n: int = 500, seed: int = 0
+    models: Mapping[str, SavedModel],
+    source: Domain,
+    target: Domain,
+    *,
+    n: int = 500,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Figure:
     """t-SNE maps of the features of both domains, a panel for each model.
 
@@ -40,6 +47,8 @@ def feature_figure(
         Samples of each domain at most.
     seed : int, optional
         Of the choice of samples and of t-SNE.
+    progress : callable, optional
+        Called as ``progress(done, total)`` while models compute features: of photographs on a CPU that takes minutes.
 
     Returns
     -------
@@ -54,8 +63,12 @@ def feature_figure(
     figure = Figure(figsize=(5.2 * len(models), 5.4), layout="constrained")
     axes = figure.subplots(1, len(models), squeeze=False)[0]
     colours = _colours(source.n_classes)
+    done, total = 0, len(models) * sum(map(len, chosen))
     for axis, (title, model) in zip(axes, models.items(), strict=True):
-        predictions = [model.predict(domain) for domain in chosen]
+        predictions = []
+        for domain in chosen:
+            predictions.append(model.predict(domain, progress=_part_of(progress, done, total)))
+            done += len(domain)
         features = np.concatenate([part.features.numpy() for part in predictions])
         plane = TSNE(init="pca", perplexity=min(30.0, (len(features) - 1) / 3), random_state=seed).fit_transform(
             features
@@ -72,6 +85,11 @@ def feature_figure(
         axis.set(xticks=[], yticks=[])
     _legend(figure, source, target, predicted=chosen[1].labels is None)
     return figure
+
+
+def _part_of(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """What reports a part of the samples as progress with all of them, ``before`` of which were before."""
+    return None if progress is None else lambda done, _: progress(before + done, total)
 
 
 def _colours(k: int) -> ListedColormap:
