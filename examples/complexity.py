@@ -181,14 +181,14 @@ def draw_panel(axes, varied):
     axes.plot(line, 0.5 * lowest * rise, "k--", linewidth=1, label=f"paper's remark: {PAPER[varied]}")
     if varied != "n":
         axes.axvline(SWEEPS[varied]["n"], color="0.6", linewidth=1)
-        axes.annotate(f"{varied} = n", (SWEEPS[varied]["n"], 0.03), (3, 0), ("data", "axes fraction"), "offset points")
+        axes.annotate(f"{varied} = n", (SWEEPS[varied]["n"], 0.55), (3, 0), ("data", "axes fraction"), "offset points")
     axes.set(xscale="log", yscale="log", xlabel=AXES[varied])
     axes.set_title(panel_title(varied), fontsize=10)
     axes.legend(fontsize=8, loc="upper left", title="fitted exponent", title_fontsize=8)
     axes.grid(alpha=0.25)
 
 
-figure, grid = plt.subplots(1, 3, figsize=(14, 4.8), layout="constrained")
+figure, grid = plt.subplots(1, 3, figsize=(14, 4.8), sharey=True, layout="constrained")
 for axes, varied in zip(grid, SWEEPS, strict=True):
     draw_panel(axes, varied)
 grid[0].set_ylabel("CPU time of one distance, seconds")
