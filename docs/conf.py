@@ -1,11 +1,14 @@
 """Configuration of the documentation; `make docs` builds it, and needs no network to do so."""
 
 import os
+import re
 import resource
 import sys
 import time
 from importlib.metadata import version as installed_version
 from pathlib import Path
+
+from docutils import nodes
 
 STARTED = time.time()
 HERE = Path(__file__).resolve().parent
@@ -93,6 +96,14 @@ def note_cost(app, error):
         write_json(Path(app.outdir).parent / "build.json", manifest)
 
 
+def keep_spreads_whole(_app, document):
+    """No line of text or of a narrow cell ends between ± and its number."""
+    for text in list(document.findall(nodes.Text)):
+        if "±" in text and not isinstance(text.parent, nodes.literal | nodes.literal_block):
+            text.parent.replace(text, nodes.Text(re.sub(r"±\s(?=\d)", "±\u00a0", text)))
+
+
 def setup(app):
+    app.connect("doctree-read", keep_spreads_whole)
     app.connect("builder-inited", build_pages)
     app.connect("build-finished", note_cost)
