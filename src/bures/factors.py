@@ -30,6 +30,7 @@ __all__ = [
     "AUTO_EPS_SHARE",
     "DOUBLE",
     "LABEL_BANDWIDTH_RULES",
+    "SMALLEST_EPS",
     "Factor",
     "LabelKernel",
     "Precision",

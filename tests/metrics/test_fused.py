@@ -28,7 +28,7 @@ def general(function, monkeypatch):
     """The same call by the general path."""
     with monkeypatch.context() as patched:
         patched.setattr(_problem, "can_fuse", lambda *_: False)
-        patched.setattr("bures.losses._conditional.small_batch_ckb", lambda *_: None)
+        patched.setattr("bures.losses._conditional.small_batch_distance", lambda *_: None)
         return function()
 
 

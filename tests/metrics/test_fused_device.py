@@ -20,7 +20,7 @@ def on_device(request, monkeypatch):
         return found
 
     monkeypatch.setattr(_fused, "_block_by_block", take_the_pass)
-    monkeypatch.setattr("bures.losses._conditional.small_batch_ckb", lambda *_: None)
+    monkeypatch.setattr("bures.losses._conditional.small_batch_distance", lambda *_: None)
     if request.param == "in halves":
         for module in (half_products, polar):
             monkeypatch.setattr(module, "has_half_products", lambda matrix: True)

@@ -1,11 +1,14 @@
 """Small batches of equal size: every dtype of probabilities, bandwidths at the ends of the range, and no warning."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 import bures
 from bures.metrics import _small_batch
+from bures.metrics._paired import LabelWeights
 from bures.metrics._problem import conditional_problem
 
 
@@ -60,6 +63,50 @@ def test_the_value_is_that_of_the_definition(is_taken, n):
     with_gradient = bures.CKBLoss()(z_s, *given[1:])
     assert with_gradient.dtype == torch.float32
     assert float(with_gradient.detach()) == pytest.approx(exact, abs=1e-5)
+
+
+LOSSES = [
+    bures.CKBLoss,
+    partial(bures.CKBLoss, eps="auto"),
+    bures.CKWLoss,
+    partial(bures.CKWLoss, eps="auto"),
+    bures.ClassMeansLoss,
+]
+
+
+@pytest.mark.parametrize("make", LOSSES, ids=["ckb", "ckb-auto", "ckw", "ckw-auto", "means"])
+@pytest.mark.parametrize("labels", ["classes", "rows", "few", "missing"])
+def test_value_and_gradient_are_those_of_the_general_path_in_float64(is_taken, make, labels):
+    z_s, y_s, z_t, p_t = batch(24)
+    if labels == "rows":
+        y_s = 0.9 * torch.nn.functional.one_hot(y_s, 3).float() + 0.1 / 3
+    elif labels == "few":  # samples, beside the classes
+        z_s, y_s, z_t, p_t = z_s[:2], y_s[:2], z_t[:2], p_t[:2]
+    elif labels == "missing":  # a class from the source, another from the predictions
+        y_s, p_t = y_s % 2, torch.nn.functional.pad(p_t[:, 1:] / p_t[:, 1:].sum(1, keepdim=True), (1, 0))
+    found, gradients = [], []
+    for dtype in (torch.float32, torch.float64):
+        leaves = [z.to(dtype, copy=True).requires_grad_() for z in (z_s, z_t)]
+        found.append(make()(leaves[0], y_s, leaves[1], p_t))
+        found[-1].backward()
+        gradients.append(torch.cat([leaf.grad.double() for leaf in leaves]))
+    with torch.no_grad():
+        alone = make()(z_s, y_s, z_t, p_t)
+    assert found[0].dtype == torch.float32
+    for value in (found[0].detach(), alone):
+        assert float(value) == pytest.approx(float(found[1].detach()), rel=1e-5, abs=1e-6)
+    assert float((gradients[0] - gradients[1]).norm()) <= 1e-4 * float(gradients[1].norm())
+
+
+@pytest.mark.parametrize("make", [bures.CKWLoss, bures.ClassMeansLoss], ids=["ckw", "means"])
+def test_second_derivatives_are_those_of_the_general_path(is_taken, make):
+    z_s, y_s, z_t, p_t = batch(10)
+    second = []
+    for dtype in (torch.float32, torch.float64):
+        leaf = z_s.to(dtype, copy=True).requires_grad_()
+        (first,) = torch.autograd.grad(make()(leaf, y_s, z_t.to(dtype), p_t), leaf, create_graph=True)
+        second.append(torch.autograd.grad(first.square().sum(), leaf)[0].double())
+    assert float((second[0] - second[1]).norm()) <= 1e-2 * float(second[1].norm())
 
 
 @pytest.mark.parametrize("dimensions", [2, 40], ids=["surface", "cloud"])
@@ -123,12 +170,12 @@ def test_features_that_are_not_finite_are_named():
 
 def test_distances_that_are_noise_beside_the_largest_are_left_to_the_general_path():
     """Two samples far out on either side of the others, whose own distances products in float32 cannot tell."""
-    identity = torch.eye(8, dtype=torch.float64)
+    labels = LabelWeights(*[torch.eye(8, dtype=torch.float64)] * 2)
     z_s, _, z_t, _ = batch(8)
     for reach, expected in ((1.0, True), (1e6, False)):
         far = z_t.clone()
         far[0], far[1] = reach, -reach
-        found = _small_batch.paired_distance(z_s, far, identity, identity, "per-block", wanted=False)
+        found = _small_batch.paired_distance(z_s, far, labels, "per-block", wanted=False)
         assert (found is not None) is expected
 
 
@@ -136,12 +183,12 @@ def test_distances_that_are_noise_beside_the_largest_are_left_to_the_general_pat
 @pytest.mark.parametrize("bits", [0x7F800001, 0x7FC00000, 0x7F800000, 0x7F7FFFFF], ids=["signal", "nan", "inf", "max"])
 def test_what_memory_held_before_is_of_no_account(monkeypatch, bits):
     z_s, _, z_t, _ = batch(8)
-    identity = torch.eye(8, dtype=torch.float64)
+    labels = LabelWeights(*[torch.eye(8, dtype=torch.float64)] * 2)
     results = []
     for held in (0, bits):
         old = torch.full((16, 16), held, dtype=torch.int32).view(torch.float32)
         monkeypatch.setattr(torch.Tensor, "new_empty", lambda x, rows, columns, old=old: old[:rows, :columns].clone())
-        results.append(_small_batch.paired_distance(z_s, z_t, identity, identity, "per-block", wanted=True))
+        results.append(_small_batch.paired_distance(z_s, z_t, labels, "per-block", wanted=True))
     assert results[0][0] == results[1][0]
     assert torch.equal(results[0][1], results[1][1])
 

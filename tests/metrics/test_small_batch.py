@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from bures.metrics import _small_batch
-from bures.metrics._small_batch import is_ordinary, small_batch_ckb
+from bures.metrics._small_batch import SmallLabels, is_ordinary, mean_weights, small_batch_distance
 
 OPTIONS = {
     "kernel": "gaussian",
@@ -17,6 +17,7 @@ OPTIONS = {
     "eps": 1e-2,
     "method": "auto",
 }
+PARTS = [("covariances",), ("means",), ("covariances", "means")]
 
 
 def batch(n=8, d=3, dtype=torch.float32, classes=3):
@@ -25,21 +26,30 @@ def batch(n=8, d=3, dtype=torch.float32, classes=3):
     return [z_s, torch.arange(n) % classes, z_t + 1, torch.randn(n, classes, generator=generator).softmax(1)]
 
 
-def taken(z_s, y_s, z_t, p_t):
-    return small_batch_ckb(z_s, y_s, z_t, p_t, OPTIONS, lambda *_: pytest.fail("the general path")) is not None
+def small(*given, parts=("covariances",), **options):
+    return small_batch_distance(*given, OPTIONS | options, parts, lambda *_: pytest.fail("the general path"))
 
 
-def test_batches_that_the_pass_is_written_for():
+def taken(*given, parts=("covariances",)):
+    return small(*given, parts=parts) is not None
+
+
+@pytest.mark.parametrize("parts", PARTS, ids="+".join)
+def test_batches_that_the_pass_is_written_for(parts):
     z_s, y_s, z_t, p_t = batch()
-    assert taken(z_s, y_s, z_t, p_t)
-    assert taken(z_s[:1], y_s[:1], z_t[:1], p_t[:1])
-    assert taken(*batch(160))
-    assert taken(z_s, one_hot(y_s).float(), z_t, p_t)
-    assert taken(z_s, y_s, z_t, p_t.double())
-    assert taken(z_s, y_s + 2, z_t, one_hot(y_s + 4, 9).float())  # more classes than samples
+    for given in (
+        (z_s, y_s, z_t, p_t),
+        (z_s[:1], y_s[:1], z_t[:1], p_t[:1]),
+        batch(160),
+        (z_s, one_hot(y_s).float(), z_t, p_t),
+        (z_s, y_s, z_t, p_t.double()),
+        (z_s, y_s + 2, z_t, one_hot(y_s + 4, 9).float()),  # more classes than samples
+    ):
+        assert taken(*given, parts=parts)
 
 
-def test_batches_that_are_left_to_the_general_path():
+@pytest.mark.parametrize("parts", PARTS, ids="+".join)
+def test_batches_that_are_left_to_the_general_path(parts):
     z_s, y_s, z_t, p_t = batch()
     rows = one_hot(y_s).float()
     others = {
@@ -75,15 +85,14 @@ def test_batches_that_are_left_to_the_general_path():
         "not a probability": (z_s, y_s, z_t, p_t * torch.nan),
     }
     for name, given in others.items():
-        assert not taken(*given), name
+        assert not taken(*given, parts=parts), name
 
 
 @pytest.mark.parametrize(
     ("method", "n", "expected"), [("low-rank", 95, True), ("low-rank", 96, False), ("gram", 96, True)]
 )
 def test_low_rank_is_another_name_for_small_matrices_alone(method, n, expected):
-    found = small_batch_ckb(*batch(n), OPTIONS | {"method": method}, lambda *_: pytest.fail("the general path"))
-    assert (found is not None) is expected
+    assert (small(*batch(n), method=method) is not None) is expected
 
 
 def test_nothing_is_taken_where_values_must_not_be_looked_at(monkeypatch):
@@ -103,9 +112,9 @@ def test_a_gradient_is_computed_where_one_is_wanted(monkeypatch):
 
     monkeypatch.setattr(_small_batch, "paired_distance", note)
     leaf, other = z_s.clone().requires_grad_(), z_t.clone().requires_grad_()
-    results = [taken_value(leaf, y_s, z_t, p_t), taken_value(z_s, y_s, other, p_t), taken_value(z_s, y_s, z_t, p_t)]
+    results = [small(leaf, y_s, z_t, p_t), small(z_s, y_s, other, p_t), small(z_s, y_s, z_t, p_t)]
     with torch.no_grad():
-        results.append(taken_value(leaf, y_s, other, p_t))
+        results.append(small(leaf, y_s, other, p_t))
     assert asked == [result.requires_grad for result in results] == [True, True, False, False]
     values = [float(result.detach()) for result in results]
     assert values == pytest.approx([values[0]] * 4, rel=1e-5)
@@ -114,13 +123,9 @@ def test_a_gradient_is_computed_where_one_is_wanted(monkeypatch):
 def test_the_result_is_of_the_type_of_the_features():
     torch.set_default_dtype(torch.float64)
     try:
-        assert taken_value(*batch()).dtype == torch.float32
+        assert small(*batch()).dtype == torch.float32
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-def taken_value(*given):
-    return small_batch_ckb(*given, OPTIONS, lambda *_: pytest.fail("the general path"))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,6 @@ def taken_value(*given):
         {"label_bandwidth": 1.0},
         {"bandwidth": "median"},
         {"prior": "uniform"},
-        {"eps": "auto"},
         {"method": "deflation"},
     ],
     ids=str,
@@ -141,6 +145,7 @@ def test_options_that_the_pass_is_written_for(change):
     assert is_ordinary(OPTIONS | {"bandwidth": "per-block"})
     assert is_ordinary(OPTIONS | {"bandwidth": 2.0})
     assert is_ordinary(OPTIONS | {"method": "gram"})
+    assert is_ordinary(OPTIONS | {"eps": "auto"})
     assert not is_ordinary(OPTIONS | change)
 
 
@@ -168,22 +173,21 @@ def test_label_factors_are_those_of_the_formula(eps):
     for name, (y, classes) in labels.items():
         rows = one_hot(y, classes).double()
         expected = by_definition(rows.numpy(), eps)
-        for factor in (
-            _small_batch._factor_of_source(y, classes, eps),
-            _small_batch._factor_of_source(rows, classes, eps),
-            _small_batch._factor_of_rows(rows, eps),
-        ):
-            found = (factor.T @ factor).numpy()
-            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12, err_msg=name)
-        weights = _small_batch._weights_of_rows(rows, eps)
-        np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-9, atol=1e-12, err_msg=name)
+        for given in (y, rows):
+            read = SmallLabels.read(given, classes)
+            np.testing.assert_array_equal(read.rows, rows)
+            for found in (squared(read.factor(eps)), read.weights(eps)):
+                np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 def squared(factor):
     return factor.T @ factor
 
 
-PRODUCTS = [lambda rows, eps: squared(_small_batch._factor_of_rows(rows, eps)), _small_batch._weights_of_rows]
+PRODUCTS = [
+    lambda rows, eps: squared(SmallLabels.read(rows, rows.shape[1]).factor(eps)),
+    lambda rows, eps: SmallLabels.read(rows, rows.shape[1]).weights(eps),
+]
 
 
 @pytest.mark.parametrize("product", PRODUCTS, ids=["factor", "weights"])
@@ -205,3 +209,22 @@ def test_the_width_of_rows_that_differ_by_rounding_is_that_of_the_rounding(produ
     noise = 2 * torch.finfo(torch.float32).eps * float(rows.max())
     expected = by_definition(rows.double().numpy(), 1e-2, narrowest=noise**2)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_the_weights_of_class_means_are_those_of_the_formula():
+    """Class 2 is missing from the source and class 3 from the target: their means are compared with nothing."""
+    generator = torch.Generator().manual_seed(0)
+    y_s = torch.tensor([0, 1, 1, 3, 0, 1])
+    p_t = torch.rand(6, 4, generator=generator, dtype=torch.float64)
+    p_t[:, 3] = 0
+    p_t /= p_t.sum(dim=1, keepdim=True)
+    found = mean_weights(SmallLabels.read(y_s, 4), SmallLabels.read(p_t, 4)).numpy()
+    embedding = np.random.default_rng(0).normal(size=(12, 5))  # of the pooled sample under a linear kernel
+    expected = 0.0
+    for c in (0, 1):
+        members, shares = (y_s == c).numpy(), p_t[:, c].numpy()
+        importance = (members.mean() + shares.mean()) / 2
+        means = embedding[:6][members].mean(axis=0), shares @ embedding[6:] / shares.sum()
+        expected += importance * ((means[0] - means[1]) ** 2).sum()
+    assert ((embedding @ embedding.T) * found).sum() == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(found.sum(axis=1), 0, atol=1e-15)  # so that a constant in the kernel counts for nothing

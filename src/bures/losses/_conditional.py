@@ -14,7 +14,7 @@ from bures.losses._loss import Loss, looks_at_values
 from bures.metrics._ckw import mean_term
 from bures.metrics._mmd import ONE_RKHS_RULES
 from bures.metrics._problem import ConditionalProblem, check_options, conditional_problem
-from bures.metrics._small_batch import is_ordinary, small_batch_ckb
+from bures.metrics._small_batch import is_ordinary, small_batch_distance
 
 __all__ = ["CKBLoss", "CKWLoss", "ClassMeansLoss", "ConditionalLoss"]
 
@@ -23,6 +23,8 @@ class ConditionalLoss(Loss):
     """Options and call of the losses over features and labels."""
 
     bandwidth_rules: tuple[str, ...] = BANDWIDTH_RULES
+    parts: tuple[str, ...] = ("covariances",)
+    """What is compared: "covariances", "means" of classes, or both."""
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class ConditionalLoss(Loss):
         super().__init__(**options)
         self.pseudo_labels = pseudo_labels
         self.cuda_graphs = cuda_graphs
+        self._ordinary = pseudo_labels == "soft" and is_ordinary(self.options)
         self._graphs = GraphCache()
 
     def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
@@ -76,10 +79,24 @@ class ConditionalLoss(Loss):
 
     def _distance(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
         with full_precision(z_s):
-            return self._squared_distance(self._problem(z_s, y_s, z_t, p_t))
 
-    def _squared_distance(self, problem: ConditionalProblem) -> Tensor:
-        return problem.squared_distance()
+            def reference(a: Tensor, b: Tensor) -> Tensor:
+                return self._by_terms(self._problem(a, y_s, b, p_t))
+
+            if self._ordinary:
+                small = small_batch_distance(z_s, y_s, z_t, p_t, self.options, self.parts, reference)
+                if small is not None:
+                    return small
+            problem = self._problem(z_s, y_s, z_t, p_t)
+            return problem.squared_distance() if self.parts == ("covariances",) else self._by_terms(problem)
+
+    def _by_terms(self, problem: ConditionalProblem) -> Tensor:
+        terms = []
+        if "covariances" in self.parts:
+            terms.append(problem.terms().squared_distance)
+        if "means" in self.parts:
+            terms.append(mean_term(problem))
+        return sum(terms[1:], terms[0])
 
     def extra_repr(self) -> str:
         """The options, for ``repr``."""
@@ -161,18 +178,6 @@ class CKBLoss(ConditionalLoss):
             method=method,
             cuda_graphs=cuda_graphs,
         )
-        self._ordinary = pseudo_labels == "soft" and is_ordinary(self.options)
-
-    def _distance(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
-        if not self._ordinary:
-            return super()._distance(z_s, y_s, z_t, p_t)
-        with full_precision(z_s):
-
-            def reference(a: Tensor, b: Tensor) -> Tensor:
-                return self._problem(a, y_s, b, p_t).terms().squared_distance
-
-            small = small_batch_ckb(z_s, y_s, z_t, p_t, self.options, reference)
-            return self._problem(z_s, y_s, z_t, p_t).squared_distance() if small is None else small
 
 
 class CKWLoss(ConditionalLoss):
@@ -207,9 +212,7 @@ class CKWLoss(ConditionalLoss):
     """
 
     bandwidth_rules = ONE_RKHS_RULES
-
-    def _squared_distance(self, problem: ConditionalProblem) -> Tensor:
-        return problem.terms().squared_distance + mean_term(problem)
+    parts = ("covariances", "means")
 
 
 class ClassMeansLoss(ConditionalLoss):
@@ -243,6 +246,4 @@ class ClassMeansLoss(ConditionalLoss):
     """
 
     bandwidth_rules = ONE_RKHS_RULES
-
-    def _squared_distance(self, problem: ConditionalProblem) -> Tensor:
-        return mean_term(problem)
+    parts = ("means",)
