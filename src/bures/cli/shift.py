@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 import bures
 from bures.cli._progress import progress_bar
 from bures.cli._samples import class_names, feature_rows, load_pair
 from bures.cli._serving import check_not_read
+from bures.cli._streams import tell
 from bures.files import check_output
 
 __all__ = ["shift"]
@@ -60,4 +60,4 @@ def shift(
     print(report.to_json() if as_json else report)
     if html is not None:
         report.to_html(html, title=" → ".join(Path(spec).name for spec in (source, target)))
-        Console(stderr=True, soft_wrap=True).print(f"Written: {html}", markup=False, highlight=False)
+        tell(f"Written: {html}")
