@@ -20,7 +20,16 @@ from bures.cli._job import (
     read_overrides,
     tell_of_stop,
 )
-from bures.cli._options import DATA, TRAINING, Accelerator, DataRoot, Partial, Quiet, RecipeName, refuse_beside_resume
+from bures.cli._training_options import (
+    DATA,
+    TRAINING,
+    Accelerator,
+    DataRoot,
+    Partial,
+    Quiet,
+    RecipeName,
+    refuse_beside_resume,
+)
 from bures.files import read_json, write_json
 from bures.methods import method_names
 from bures.selection import validator_names
