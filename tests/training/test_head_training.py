@@ -344,7 +344,7 @@ def test_features_of_a_head_finish_are_those_of_evaluation(named, tmp_path):
 
 @pytest.mark.parametrize("stage", ["head_start", "head_finish"])
 def test_several_devices_are_refused(named, stage):
-    setting = prepare(*DATA, None, recipe(named, **{"head_start": None, stage: named}), False, None, None)
+    setting = prepare(*DATA, None, recipe(named, **{"head_start": None, stage: named}), partial=False)
     with pytest.raises(ValueError, match=rf"devices=2 is too many for {stage}='.*', which trains the head in one pro"):
         check_devices(setting, 2, "ddp", True)
 

@@ -76,9 +76,10 @@ def prepare(
     target: Domain,
     evaluation: Domain | None,
     recipe: Recipe,
+    *,
     partial: bool,
-    in_memory: bool | None,
-    n_workers: int | None,
+    in_memory: bool | None = None,
+    n_workers: int | None = None,
 ) -> Setting:
     """Align, hide, assemble: everything that has to be there before the first step."""
     _check_arguments(source, target, evaluation, recipe)
