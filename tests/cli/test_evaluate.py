@@ -5,23 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from runs import CLASSES, feature_domain, train_on_digits, train_on_features, write_digit
+from runs import CLASSES, feature_domain, write_digit
 from typer.testing import CliRunner
 
 from bures.cli._app import app
 from bures.data import Domain, TensorSamples, optdigits, write_features
 from bures.selection import expected_calibration_error, scale_probabilities
 from bures.training import Recipe, assemble, assess, save_model
-
-
-@pytest.fixture(scope="module")
-def features_run(tmp_path_factory):
-    return train_on_features(tmp_path_factory.mktemp("features") / "run")
-
-
-@pytest.fixture(scope="module")
-def digits_run(tmp_path_factory):
-    return train_on_digits(tmp_path_factory.mktemp("digits") / "run")
 
 
 def run(*arguments):

@@ -5,16 +5,11 @@ import re
 import numpy as np
 import pytest
 import torch
-from runs import feature_domain, train_on_features
+from runs import feature_domain
 from typer.testing import CliRunner
 
 from bures.cli._app import app
 from bures.training import RunFolder, load_model
-
-
-@pytest.fixture(scope="module")
-def features_run(tmp_path_factory):
-    return train_on_features(tmp_path_factory.mktemp("features") / "run")
 
 
 def run(*arguments):

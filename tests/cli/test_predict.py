@@ -20,16 +20,6 @@ from bures.data._decoding import BadImageWarning
 from bures.training import RunFolder
 
 
-@pytest.fixture(scope="module")
-def features_run(tmp_path_factory):
-    return train_on_features(tmp_path_factory.mktemp("features") / "run")
-
-
-@pytest.fixture(scope="module")
-def digits_run(tmp_path_factory):
-    return train_on_digits(tmp_path_factory.mktemp("digits") / "run")
-
-
 def run(*arguments):
     """What a command that goes well prints."""
     result = CliRunner().invoke(app, ["predict", *map(str, arguments)], catch_exceptions=False)
