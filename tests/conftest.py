@@ -29,6 +29,22 @@ def browser(tmp_path_factory):
         yield browser
 
 
+@pytest.fixture(scope="module")
+def features_run(tmp_path_factory):
+    """A network that was trained on feature vectors."""
+    from runs import train_on_features
+
+    return train_on_features(tmp_path_factory.mktemp("features") / "run")
+
+
+@pytest.fixture(scope="module")
+def digits_run(tmp_path_factory):
+    """LeNet, trained on small digits."""
+    from runs import train_on_digits
+
+    return train_on_digits(tmp_path_factory.mktemp("digits") / "run")
+
+
 class Problem(NamedTuple):
     """Two labelled samples: what the library is given, and the labels as the rows the paper's kernels see."""
 

@@ -16,11 +16,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["atomic_file", "check_output", "is_stream", "read_json", "read_yaml", "to_json", "write_json", "write_text"]
+__all__ = [
+    "atomic_file",
+    "check_output",
+    "is_stream",
+    "read_json",
+    "read_text",
+    "read_yaml",
+    "to_json",
+    "write_json",
+    "write_text",
+]
 
 LARGEST_YAML = 10_000  # values, with those that aliases repeat
-
-
 MOST_LINKS = 40  # in a row, as Linux follows them
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -192,6 +200,14 @@ def read_json(text: str | bytes, source: object) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # also text that is no UTF-8, and numbers of thousands of digits
         raise ValueError(f"{source} is damaged: {error}") from error
+
+
+def read_text(path: str | Path, source: object) -> str:
+    """What a text file in UTF-8 says; a ValueError that names ``source`` where it is none."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{source} is no text in UTF-8: {error}") from error
 
 
 def read_yaml(text: str, source: object) -> Any:

@@ -7,16 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from commands import invoke
 from PIL import Image
-from typer.testing import CliRunner
 
 import bures.cli
-from bures.cli._app import app
 from bures.figures import _save as figure_files
 from bures.networks import backbone
 from bures.training import load_model, load_recipe
@@ -38,8 +38,7 @@ def files(tmp_path_factory):
     return folder
 
 
-def run(*words):
-    return CliRunner().invoke(app, ["adapt", *map(str, words)])
+run = partial(invoke, "adapt", catch=True)
 
 
 def fails(*words):

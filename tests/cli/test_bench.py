@@ -5,16 +5,16 @@ import io
 import json
 import os
 import shlex
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from commands import ended, invoke
 from PIL import Image
 from small_runs import vectors
-from typer.testing import CliRunner
 
-from bures.cli._app import app
 from bures.cli.bench import NAMES
 from bures.data import write_features
 from bures.experiments import InterruptedSweep, Ledger, Sweep, grid_names, load_grid, read_results
@@ -25,11 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed")
 
 QUICK = ["--set", "epochs=1", "--set", "epoch=2", "--set", "batch_size=16", "--set", "hidden=16", "--set", "features=8"]
 
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, ["bench", *map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == code, result.output + result.stderr
-    return result
+run = partial(ended, "bench")
 
 
 @pytest.fixture
@@ -72,8 +68,7 @@ def test_the_command_of_a_cell_repeats_it(grid, tmp_path, monkeypatch):
     for result in read_results(tmp_path / "results" / "two.jsonl"):
         words = shlex.split(result["command"])[1:]
         extra = ["-o", "again", "--accelerator", "cpu", "--no-figure"] if words[0] == "adapt" else []
-        done = CliRunner().invoke(app, [*words, *extra], catch_exceptions=False)
-        assert done.exit_code == 0, done.output
+        ended(*words, *extra)
         if words[0] == "adapt":
             again = json.loads(Path("again/manifest.json").read_text())
             Path("again").rename(f"again-{result['method']}")
@@ -183,7 +178,7 @@ def test_paired_tests_are_made_over_the_tasks_asked_for_and_stay_out_of_a_table_
 def test_failures_are_listed_where_the_tests_cannot_be_made(grid):
     path, options = grid
     wrong = ["--methods", "ckb", "--tasks", "here:there", "--seeds", "0", *options, "--set", "batch_size=4000"]
-    result = CliRunner().invoke(app, ["bench", *map(str, [path, *wrong, "--paired", "ckb"])])
+    result = invoke("bench", path, *wrong, "--paired", "ckb", catch=True)
     assert isinstance(result.exception, ValueError)
     assert "failed: here.npz|there.npz|office10-features|ckb|0" in result.stderr
 
@@ -239,7 +234,7 @@ def test_a_result_that_does_not_name_its_recipe_is_shown(grid, tmp_path):
 def test_mistakes_are_told_before_anything_is_run(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises((ValueError, OSError), match=message):
-        CliRunner().invoke(app, ["bench", *arguments, "--limit", "0"], catch_exceptions=False)
+        invoke("bench", *arguments, "--limit", "0")
 
 
 @pytest.fixture

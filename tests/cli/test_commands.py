@@ -2,8 +2,8 @@
 
 import pytest
 import typer
+from commands import invoke
 from rich.text import Text
-from typer.testing import CliRunner
 
 from bures.cli._app import app
 from bures.cli._commands import COMMANDS
@@ -17,14 +17,14 @@ def test_summaries_are_the_beginning_of_each_commands_own_help(name):
 
 
 def test_the_help_lists_all_commands_in_their_order():
-    shown = Text.from_ansi(CliRunner().invoke(app, ["--help"]).output).plain
+    shown = Text.from_ansi(invoke("--help").output).plain
     rows = shown.split("Commands")[1].splitlines()
     listed = [row.split()[1] for row in rows if row.startswith("│ ") and row[2] != " "]
     assert listed == list(COMMANDS)
 
 
 def test_a_mistyped_command_is_told_the_one_that_may_be_meant():
-    done = CliRunner().invoke(app, ["adpt"])
+    done = invoke("adpt")
     assert done.exit_code == 2
     assert "Did you mean 'adapt'?" in done.output
 

@@ -3,13 +3,13 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import invoke, printed
 
 import bures
-from bures.cli._app import app
 
 
 @pytest.fixture
@@ -23,11 +23,7 @@ def files(tmp_path):
     return tmp_path, (xs, ys, xt, yt)
 
 
-def run(*arguments):
-    """What a command that goes well prints."""
-    result = CliRunner().invoke(app, ["distance", *map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+run = partial(printed, "distance")
 
 
 @pytest.mark.parametrize(
@@ -115,13 +111,13 @@ def test_images_are_refused_with_a_reason():
 
 
 def test_version_and_help():
-    assert CliRunner().invoke(app, ["--version"]).stdout.strip() == bures.__version__
-    assert "distance" in CliRunner().invoke(app, ["--help"]).stdout
+    assert printed("--version").strip() == bures.__version__
+    assert "distance" in invoke("--help").stdout
 
 
 def test_a_narrow_terminal_fills_the_lines_of_a_paragraph(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
-    told = CliRunner().invoke(app, ["bench", "--help"]).stdout
+    told = invoke("bench", "--help").stdout
     after = told.partition("What is finished is kept")[2].partition("\u256d")[0]
     full = [line.strip() for line in after.splitlines() if line.strip()][1:-1]  # the last line ends the paragraph
     assert len(full) >= 2

@@ -4,20 +4,18 @@ import io
 import json
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
+from commands import invoke
 from PIL import Image
 from rich.console import Console
-from typer.testing import CliRunner
 
-from bures.cli._app import app
 from bures.cli.doctor import render
 from bures.data import diagnose, image_folder
 
-
-def run(*arguments):
-    return CliRunner().invoke(app, ["doctor", *map(str, arguments)], catch_exceptions=False)
+run = partial(invoke, "doctor")
 
 
 @pytest.fixture

@@ -1,34 +1,19 @@
 """`bures evaluate`: the numbers of the library, for people and for programs."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from runs import CLASSES, feature_domain, train_on_digits, train_on_features, write_digit
-from typer.testing import CliRunner
+from commands import printed
+from runs import CLASSES, feature_domain, write_digit
 
-from bures.cli._app import app
 from bures.data import Domain, TensorSamples, optdigits, write_features
 from bures.selection import expected_calibration_error, scale_probabilities
 from bures.training import Recipe, assemble, assess, save_model
 
-
-@pytest.fixture(scope="module")
-def features_run(tmp_path_factory):
-    return train_on_features(tmp_path_factory.mktemp("features") / "run")
-
-
-@pytest.fixture(scope="module")
-def digits_run(tmp_path_factory):
-    return train_on_digits(tmp_path_factory.mktemp("digits") / "run")
-
-
-def run(*arguments):
-    """What a command that goes well prints."""
-    result = CliRunner().invoke(app, ["evaluate", *map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+run = partial(printed, "evaluate")
 
 
 @pytest.mark.parametrize("batchnorm", ["training", "target"])

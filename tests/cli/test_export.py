@@ -1,27 +1,17 @@
 """`bures export`: files that do what the run's model does."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from runs import feature_domain, train_on_features
-from typer.testing import CliRunner
+from commands import printed
+from runs import feature_domain
 
-from bures.cli._app import app
 from bures.training import RunFolder, load_model
 
-
-@pytest.fixture(scope="module")
-def features_run(tmp_path_factory):
-    return train_on_features(tmp_path_factory.mktemp("features") / "run")
-
-
-def run(*arguments):
-    """What a command that goes well prints."""
-    result = CliRunner().invoke(app, ["export", *map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+run = partial(printed, "export")
 
 
 def test_onnx_lies_beside_the_model_and_the_difference_is_told(features_run):

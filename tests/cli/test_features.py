@@ -5,21 +5,19 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from commands import invoke
 from PIL import Image
-from typer.testing import CliRunner
 
-from bures.cli._app import app
 from bures.data import image_folder, read_features
 from bures.data._decoding import BadImageError, BadImageWarning
 from bures.networks import backbone
 
-
-def run(*arguments):
-    return CliRunner().invoke(app, ["features", "extract", *map(str, arguments)], catch_exceptions=False)
+run = partial(invoke, "features", "extract")
 
 
 def command(*arguments, code="from bures.cli import main; main()"):
@@ -77,7 +75,7 @@ def test_lenet_takes_images_at_their_own_size_and_the_name_of_the_file_follows_f
 def test_other_commands_read_the_file(photographs, tmp_path):
     output = tmp_path / "f.npz"
     run(photographs, "--network", "lenet", "--weights", "random", "-o", output)
-    result = CliRunner().invoke(app, ["distance", str(output), str(output)], catch_exceptions=False)
+    result = invoke("distance", output, output)
     assert abs(float(result.stdout.split()[-1])) < 1e-9
 
 

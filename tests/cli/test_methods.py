@@ -4,22 +4,18 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 
 import pytest
+from commands import printed
 from rich.console import Console
-from typer.testing import CliRunner
 
-from bures.cli._app import app
 from bures.cli.methods import NOTES, _table
 from bures.methods import method_info, method_names, method_options
 
 SHIPPED = [name for name in method_names() if method_info(name).paper]  # tests register methods of their own
 
-
-def run(*arguments):
-    result = CliRunner().invoke(app, ["methods", *arguments], catch_exceptions=False)
-    assert result.exit_code == 0
-    return result.stdout
+run = partial(printed, "methods")
 
 
 def test_a_pipe_gets_a_line_for_each_method():

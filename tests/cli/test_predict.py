@@ -8,33 +8,19 @@ import shutil
 import sys
 import threading
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
+from commands import invoke, printed
 from runs import CLASSES, feature_domain, train_on_digits, train_on_features, write_digit
-from typer.testing import CliRunner
 
-from bures.cli._app import app, main
+from bures.cli._app import main
 from bures.data import optdigits, read_features, write_features
 from bures.data._decoding import BadImageWarning
 from bures.training import RunFolder
 
-
-@pytest.fixture(scope="module")
-def features_run(tmp_path_factory):
-    return train_on_features(tmp_path_factory.mktemp("features") / "run")
-
-
-@pytest.fixture(scope="module")
-def digits_run(tmp_path_factory):
-    return train_on_digits(tmp_path_factory.mktemp("digits") / "run")
-
-
-def run(*arguments):
-    """What a command that goes well prints."""
-    result = CliRunner().invoke(app, ["predict", *map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+run = partial(printed, "predict")
 
 
 def table(text):
@@ -209,7 +195,7 @@ def test_below_a_threshold_no_class_is_given_and_the_reason_is_said(features_run
     arguments = ["predict", str(features_run.path), str(tmp_path / "target.npz")]
     p = features_run.model().predict(feature_domain(1)).probabilities
     threshold = float(p.max(dim=1).values.median())
-    result = CliRunner().invoke(app, [*arguments, "--threshold", repr(threshold)], catch_exceptions=False)
+    result = invoke(*arguments, "--threshold", repr(threshold))
     rows = list(csv.reader(io.StringIO(result.stdout)))
     plain = list(csv.reader(io.StringIO(run(*arguments[1:]))))
     assert rows[0] == ["sample", "class", "reason", *plain[0][2:]]

@@ -9,21 +9,14 @@ import warnings
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import ended, printed
 
 import bures.cli
-from bures.cli._app import app
 from bures.data import drifting_class
 from bures.training import RunFolder
 
 pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed")
 SMALL = ["--batch-size", "32", "--epochs", "2", "--set", "hidden=16", "--set", "features=8", "--accelerator", "cpu"]
-
-
-def run(*words):
-    result = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +28,17 @@ def folder(tmp_path_factory):
     np.savez(place / "b.npz", x=xt, y=yt)
     methods = ["--method", "source", "--method", "ckb"]
     data = ["--source", place / "a.npz", "--target", place / "b.npz"]
-    printed = run("adapt", *data, *methods, "-o", place / "out", "--no-figure", *SMALL)
-    assert f"written: {place / 'out' / 'report.html'}" in printed.replace("\n", "")
+    shown = printed("adapt", *data, *methods, "-o", place / "out", "--no-figure", *SMALL)
+    assert f"written: {place / 'out' / 'report.html'}" in shown.replace("\n", "")
     return place / "out"
 
 
 def test_training_leaves_a_report_unless_told_not_to(folder, tmp_path):
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
     data = ["--source", folder.parent / "a.npz", "--target", folder.parent / "b.npz", "-o", tmp_path / "one"]
-    run("adapt", *data, "--method", "source", "--no-figure", "--no-report", *SMALL)
+    ended("adapt", *data, "--method", "source", "--no-figure", "--no-report", *SMALL)
     assert not (tmp_path / "one" / "report.html").exists()
-    assert f"written: {tmp_path / 'one' / 'report.html'}" in run("report", tmp_path / "one").replace("\n", "")
+    assert f"written: {tmp_path / 'one' / 'report.html'}" in printed("report", tmp_path / "one").replace("\n", "")
 
 
 def test_a_page_that_goes_into_a_pipe_is_told_of_beside_the_standard_output(folder, tmp_path):
@@ -53,7 +46,7 @@ def test_a_page_that_goes_into_a_pipe_is_told_of_beside_the_standard_output(fold
     content = []
     reader = threading.Thread(target=lambda: content.append((tmp_path / "pipe").read_text()), daemon=True)
     reader.start()
-    assert run("report", folder / "ckb", "-o", tmp_path / "pipe", "--tsne", 0) == ""  # it may be that pipe
+    assert printed("report", folder / "ckb", "-o", tmp_path / "pipe", "--tsne", 0) == ""  # it may be that pipe
     reader.join(30)
     assert content[0].startswith("<!doctype html>")
 
@@ -62,7 +55,7 @@ def test_the_command_that_finishes_a_run_can_be_pasted(folder, tmp_path):
     place = RunFolder(shutil.copytree(folder / "ckb", tmp_path / "my run"))
     place.write_manifest(place.read_manifest() | {"status": "stopped"})
     with pytest.raises(ValueError, match="finish this one first: ") as caught:
-        run("report", "--refresh", place.path)
+        ended("report", "--refresh", place.path)
     command = shlex.split(str(caught.value).partition("first: ")[2])
     assert command == ["bures", "adapt", "--resume", str(place.path)]
 
@@ -74,25 +67,25 @@ def test_a_report_that_cannot_be_written_does_not_undo_a_training(folder, tmp_pa
     monkeypatch.setattr("bures.report._write.write_text", full)
     data = ["--source", folder.parent / "a.npz", "--target", folder.parent / "b.npz", "-o", tmp_path / "one"]
     with pytest.warns(UserWarning, match="the report could not be written: no space left on device"):
-        run("adapt", *data, "--method", "source", "--no-figure", *SMALL)
+        ended("adapt", *data, "--method", "source", "--no-figure", *SMALL)
     assert RunFolder(tmp_path / "one").read_manifest()["status"] == "finished"
 
 
 def test_runs_go_side_by_side_into_one_file(folder, tmp_path):
-    printed = run("report", folder / "ckb", folder / "source", "-o", tmp_path / "both.html", "--tsne", 0)
+    shown = printed("report", folder / "ckb", folder / "source", "-o", tmp_path / "both.html", "--tsne", 0)
     page = (tmp_path / "both.html").read_text()
-    assert str(tmp_path / "both.html") in printed.replace("\n", "")
+    assert str(tmp_path / "both.html") in shown.replace("\n", "")
     assert page.index(">ckb<") < page.index(">source<")
-    assert run("report", folder, "-q", "--tsne", 0) == ""
+    assert printed("report", folder, "-q", "--tsne", 0) == ""
 
 
 def test_samples_are_made_anew_from_the_data_that_the_run_names(folder):
     file = RunFolder(folder / "ckb").samples
     before = file.read_bytes()
     file.unlink()
-    run("report", folder / "ckb", "--tsne", 0)
+    ended("report", folder / "ckb", "--tsne", 0)
     assert "There is no map" in (folder / "ckb" / "report.html").read_text()
-    run("report", "--refresh", folder / "ckb", "--tsne", 0)
+    ended("report", "--refresh", folder / "ckb", "--tsne", 0)
     assert "There is no map" not in (folder / "ckb" / "report.html").read_text()
     assert len(file.read_bytes()) == len(before)
 

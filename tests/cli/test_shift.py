@@ -4,10 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import invoke
 
 import bures
-from bures.cli._app import app
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +21,7 @@ def files(tmp_path_factory):
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["shift", *map(str, arguments), "--permutations", "99"])
+    return invoke("shift", *arguments, "--permutations", "99", catch=True)
 
 
 def test_text_json_and_page(files, tmp_path):

@@ -7,10 +7,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
+from commands import ended, invoke, printed
 
 import bures
-from bures.cli._app import app
 from bures.training import load_model, save_model
 
 NAMES = ["a", "b", "c"]
@@ -38,7 +37,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(folder):
     options = ["--source", folder / "source.csv", "--target", folder / "turned.csv", "--method", "source+adabn"]
-    run(
+    ended(
         "adapt",
         *options,
         "--epochs",
@@ -54,16 +53,10 @@ def trained(folder):
     return folder / "run"
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == code, result.output
-    return result.stdout
-
-
 def refused(*arguments):
     """The error of a command, as the application shows it."""
     with pytest.raises((ValueError, FileNotFoundError)) as raised:
-        CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+        invoke(*arguments)
     return str(raised.value)
 
 
@@ -84,9 +77,9 @@ def test_two_tables_are_matched_by_name(folder, command):
     name, *options = command
     pair = [folder / "source.csv", folder / "target.csv"]
     codes = {"code": 1} if name == "test" else {}
-    printed = run(name, *pair, *options, "--json", **codes)
-    assert run(name, pair[0], folder / "turned.csv", *options, "--json", **codes) == printed
-    assert run(name, pair[0], folder / "target.npz", *options, "--json", **codes) == printed  # by position
+    shown = printed(name, *pair, *options, "--json", **codes)
+    assert printed(name, pair[0], folder / "turned.csv", *options, "--json", **codes) == shown
+    assert printed(name, pair[0], folder / "target.npz", *options, "--json", **codes) == shown  # by position
     error = refused(name, pair[0], folder / "other.csv", *options)
     assert error.startswith(f"target 'other' {MISFIT}; its columns are matched with those of source 'source' by name")
 
@@ -95,14 +88,14 @@ def test_the_numbers_are_those_of_the_arrays(folder):
     source, target = (pd.read_csv(folder / f"{name}.csv") for name in ("source", "target"))
     xs, xt = (table[NAMES].to_numpy(np.float32) for table in (source, target))
     expected = bures.ckw(xs, source["label"], xt, target["label"])
-    printed = json.loads(run("distance", folder / "source.csv", folder / "turned.csv", "--metric", "ckw", "--json"))
-    assert printed["squared_distance"] == pytest.approx(expected, rel=1e-9)
+    shown = json.loads(printed("distance", folder / "source.csv", folder / "turned.csv", "--metric", "ckw", "--json"))
+    assert shown["squared_distance"] == pytest.approx(expected, rel=1e-9)
 
 
 def test_doctor_looks_at_the_same_columns_and_names_those_that_differ(folder):
     def look(target, code=0):
         return json.loads(
-            run("doctor", "--source", folder / "source.csv", "--target", folder / target, "--json", code=code)
+            printed("doctor", "--source", folder / "source.csv", "--target", folder / target, "--json", code=code)
         )
 
     straight, turned = look("target.csv"), look("turned.csv")
@@ -120,12 +113,12 @@ def test_doctor_looks_at_the_same_columns_and_names_those_that_differ(folder):
 def test_a_model_knows_its_columns(folder, trained):
     """It was trained with a target whose columns are in another order than those of the source."""
     assert load_model(trained).feature_names == tuple(NAMES)
-    printed = run("predict", trained, folder / "plain.csv")
-    assert run("predict", trained, folder / "turned.csv") == printed
-    assert run("predict", trained, folder / "target.npz") == printed
-    assert (trained / "predictions.csv").read_text() == printed
-    expected = run("evaluate", trained, folder / "target.npz", "--json")
-    assert run("evaluate", trained, folder / "turned.csv", "--json").replace("turned", "target") == expected
+    shown = printed("predict", trained, folder / "plain.csv")
+    assert printed("predict", trained, folder / "turned.csv") == shown
+    assert printed("predict", trained, folder / "target.npz") == shown
+    assert (trained / "predictions.csv").read_text() == shown
+    expected = printed("evaluate", trained, folder / "target.npz", "--json")
+    assert printed("evaluate", trained, folder / "turned.csv", "--json").replace("turned", "target") == expected
     for command in ("predict", "evaluate"):
         error = refused(command, trained, folder / "other.csv")
         assert error.startswith(f"'other' {MISFIT}; its columns are matched with those of the model by name")
@@ -143,24 +136,24 @@ def test_a_model_without_names_takes_columns_as_they_come(folder, trained, tmp_p
     model = load_model(trained)
     file = save_model(tmp_path / "old.safetensors", model.network, model.spec, model.class_names)
     assert load_model(file).feature_names is None
-    assert run("predict", file, folder / "plain.csv") == run("predict", trained, folder / "plain.csv")
-    assert run("predict", file, folder / "turned.csv") != run("predict", trained, folder / "turned.csv")
+    assert printed("predict", file, folder / "plain.csv") == printed("predict", trained, folder / "plain.csv")
+    assert printed("predict", file, folder / "turned.csv") != printed("predict", trained, folder / "turned.csv")
 
 
 def test_an_exported_model_keeps_its_columns(folder, trained, tmp_path):
-    run("export", trained, "--format", "safetensors", "-o", tmp_path / "model.safetensors")
+    ended("export", trained, "--format", "safetensors", "-o", tmp_path / "model.safetensors")
     assert load_model(tmp_path / "model.safetensors").feature_names == tuple(NAMES)
 
 
 def test_features_of_the_network_do_not_have_the_names_of_its_inputs(folder, trained, tmp_path):
-    run("predict", trained, folder / "turned.csv", "--features", tmp_path / "f.npz", "-o", tmp_path / "p.csv")
+    ended("predict", trained, folder / "turned.csv", "--features", tmp_path / "f.npz", "-o", tmp_path / "p.csv")
     assert bures.data.read_features(tmp_path / "f.npz").feature_names is None
 
 
 def test_names_of_samples_are_written_as_they_were_read(folder, trained, tmp_path):
     names = ["00001", "12345678901234567", "", "NA"]
     pd.read_csv(folder / "plain.csv").head(4).assign(id=names).to_csv(tmp_path / "ids.csv", index=False)
-    rows = list(csv.DictReader(io.StringIO(run("predict", trained, tmp_path / "ids.csv"))))
+    rows = list(csv.DictReader(io.StringIO(printed("predict", trained, tmp_path / "ids.csv"))))
     assert [row["sample"] for row in rows] == names
 
 
@@ -174,15 +167,15 @@ def test_labels_that_are_not_used_may_be_missing(folder):
     ):
         code = int(arguments[0] == "test")
         whole = [folder / "target.csv" if argument is some else argument for argument in arguments]
-        assert run(*arguments, "--json", code=code) == run(*whole, "--json", code=code)
+        assert printed(*arguments, "--json", code=code) == printed(*whole, "--json", code=code)
     for command in ("shift", "test", "distance"):
         assert "some.csv: the label of row 0 is missing (3 such rows of 40)" in refused(command, source, some)
 
 
 def test_an_empty_column_of_labels_is_none(folder, tmp_path):
     options = ["--source", folder / "source.csv", "--target", folder / "empty.csv"]
-    assert json.loads(run("doctor", *options, "--json"))["target"]["counts"] is None
-    report = json.loads(run("shift", folder / "source.csv", folder / "empty.csv", "--permutations", "19", "--json"))
+    assert json.loads(printed("doctor", *options, "--json"))["target"]["counts"] is None
+    report = json.loads(printed("shift", folder / "source.csv", folder / "empty.csv", "--permutations", "19", "--json"))
     assert report["labels"] == "predicted"
     assert "'empty' has no labels" in refused("distance", folder / "source.csv", folder / "empty.csv")
 

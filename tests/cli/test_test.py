@@ -7,11 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import invoke
 
 import bures
 from bures.cli import test as module
-from bures.cli._app import app
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +26,8 @@ def files(tmp_path_factory):
 
 
 def run(folder, *arguments):
-    arguments = [str(folder / a) if a.endswith((".npz", ".npy")) else a for a in arguments]
-    return CliRunner().invoke(app, ["test", *arguments, "--permutations", "99"])
+    words = [folder / a if a.endswith((".npz", ".npy")) else a for a in arguments]
+    return invoke("test", *words, "--permutations", "99", catch=True)
 
 
 def test_exit_code_0_without_a_shift_and_1_with_one(files):

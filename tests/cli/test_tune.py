@@ -4,13 +4,13 @@ import json
 import shlex
 import signal
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import invoke
 
 import bures.cli
-from bures.cli._app import app
 from bures.provenance import command_line
 from bures.training import StoppedBySignal, load_recipe
 
@@ -31,8 +31,7 @@ def files(tmp_path_factory):
     return folder
 
 
-def run(*words, catch=False):
-    return CliRunner().invoke(app, ["tune", "--accelerator", "cpu", *map(str, words)], catch_exceptions=catch)
+run = partial(invoke, "tune", "--accelerator", "cpu")
 
 
 def data(files, target="target.npz"):

@@ -244,6 +244,14 @@ def test_without_labels_predictions_stand_in_and_the_picture_says_so(runs):
     assert "predicted classes" in figure.axes[1].get_xlabel()
 
 
+def test_names_of_classes_are_drawn_as_they_are(runs):
+    folder, (source, target) = runs
+    state = feature_state(load_model(folder / "source"), source, target, title="", n=30)
+    names = tuple(f"${name}\\class$" for name in state.classes)
+    figure = drawn(tsne_figure([replace(state, classes=names)]))
+    assert {text.get_text() for text in figure.axes[1].texts} == set(names)
+
+
 def test_run_folders_that_cannot_be_drawn_say_why(runs, tmp_path):
     folder, _ = runs
     with pytest.raises(FileNotFoundError, match="bures adapt --method source -o"):

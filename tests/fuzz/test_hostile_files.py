@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from commands import invoke
 
 import bures
-from bures.cli._app import app
 from bures.cli._job import read_overrides
 from bures.data import check_images, image_folder, load_domain
 from bures.experiments import load_grid, load_space, read_results
@@ -328,6 +327,6 @@ def test_commands_show_names_in_brackets_as_they_are(tmp_path, name):
         ["shift", *files, "--permutations", "19"],
         ["test", *files, "--conditional", "--permutations", "19"],
     ):
-        outcome = CliRunner().invoke(app, command)
+        outcome = invoke(*command, catch=True)
         assert outcome.exit_code in (0, 1), (command, outcome.output)
         assert outcome.exception is None or isinstance(outcome.exception, SystemExit), (command, outcome.exception)

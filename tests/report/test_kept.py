@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from runs import CLASSES, feature_domain, train_on_digits, train_on_features
+from runs import CLASSES, feature_domain, train_on_features
 from safetensors.torch import load_file, save_file
 
 from bures.data import Domain, HiddenLabels, ImageFiles, optdigits
@@ -12,11 +12,6 @@ from bures.training import AdaptationModule, RunFolder, adapt, assemble, predict
 from bures.training._kept import KEPT, _choose, read_kept
 from bures.training._pictures import encode_sheet, picture_sheet, read_sheet
 from bures.training._recipe import Recipe
-
-
-@pytest.fixture(scope="module")
-def digits_run(tmp_path_factory):
-    return train_on_digits(tmp_path_factory.mktemp("digits") / "run")
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import ended
 
 import bures
-from bures.cli._app import app
 
 HOSTILE = "<img src=http://example.invalid/x onerror=document.title='broken'>"
 NAMES = np.array([HOSTILE, "dog", "a class with a name that is much longer than any column of a table could ever be"])
@@ -22,9 +21,8 @@ def page(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shift")
     for side, x, y in (("source", data.xs, data.ys), ("target", data.xt, data.yt)):
         np.savez(folder / f"{side}.npz", x=x, y=NAMES[y])
-    files = [str(folder / f"{side}.npz") for side in ("source", "target")]
-    done = CliRunner().invoke(app, ["shift", *files, *OPTIONS, "--html", str(folder / "report.html")])
-    assert done.exit_code == 0, done.output
+    files = [folder / f"{side}.npz" for side in ("source", "target")]
+    ended("shift", *files, *OPTIONS, "--html", folder / "report.html")
     return folder / "report.html"
 
 

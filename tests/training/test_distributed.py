@@ -130,7 +130,7 @@ def test_batchnorm_on_several_devices_without_synchronisation_is_warned_of(tmp_p
 
     def setting(**options):
         recipe = Recipe(network="lenet", hidden=8, features=8, **{"batch_size": 8, **options})
-        return prepare(*data, None, recipe, False, None, None)
+        return prepare(*data, None, recipe, partial=False)
 
     with pytest.warns(UserWarning, match=r"BatchNorm sees 4 samples of a device at a time.*sync_batchnorm=True"):
         check_devices(setting(), 2, "ddp", False)

@@ -11,11 +11,10 @@ import signal
 
 import pytest
 import torch
+from commands import ended
 from rich.console import Console
 from small_runs import SMALL, adapt, differences, pictures, vectors
-from typer.testing import CliRunner
 
-from bures.cli._app import app
 from bures.data import Domain, TensorSamples
 from bures.experiments import Cell
 from bures.training import (
@@ -344,7 +343,7 @@ def test_features_of_a_head_finish_are_those_of_evaluation(named, tmp_path):
 
 @pytest.mark.parametrize("stage", ["head_start", "head_finish"])
 def test_several_devices_are_refused(named, stage):
-    setting = prepare(*DATA, None, recipe(named, **{"head_start": None, stage: named}), False, None, None)
+    setting = prepare(*DATA, None, recipe(named, **{"head_start": None, stage: named}), partial=False)
     with pytest.raises(ValueError, match=rf"devices=2 is too many for {stage}='.*', which trains the head in one pro"):
         check_devices(setting, 2, "ddp", True)
 
@@ -353,8 +352,7 @@ def test_the_command_takes_it_as_a_field_of_the_recipe(named, tmp_path):
     words = ["adapt", "--source", "optdigits", "--target", "optdigits", "--network", "lenet", "--epochs", "1"]
     words += ["--set", f"head_start={named}", "--set", "epoch=1", "--set", "hidden=16", "--set", "features=8"]
     words += ["--set", f"head_finish={named}", "--set", "norm=none", "--no-figure", "--accelerator", "cpu"]
-    result = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "run")])
-    assert result.exit_code == 0, result.output
+    result = ended(*words, "-o", tmp_path / "run")
     assert "Behind the head finish." in result.output
     assert "1 of 1 and a head finish" in (tmp_path / "run" / "report.html").read_text()
     manifest, kept = RunFolder(tmp_path / "run").read_manifest(), load_recipe(tmp_path / "run" / "recipe.yaml")

@@ -14,16 +14,6 @@ from bures.training import Assessment, Recipe, RunFolder, adapt, assemble, asses
 from bures.training._inputs import luminance
 
 
-@pytest.fixture(scope="module")
-def features_run(tmp_path_factory):
-    return train_on_features(tmp_path_factory.mktemp("features") / "run")
-
-
-@pytest.fixture(scope="module")
-def digits_run(tmp_path_factory):
-    return train_on_digits(tmp_path_factory.mktemp("digits") / "run")
-
-
 def test_a_model_says_of_the_target_what_the_run_said(digits_run):
     target = optdigits().take(range(500, 800))
     predictions = digits_run.model().predict(target)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bures.cli._streams import tell
 from bures.files import write_text
 from bures.provenance import shell_command
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from bures.experiments import BenchTable, Sweep
 
-__all__ = ["Place", "again", "report", "show_table", "show_tests", "tell"]
+__all__ = ["Place", "again", "report", "show_table", "show_tests"]
 
 
 class Place(NamedTuple):
@@ -35,11 +36,6 @@ class Place(NamedTuple):
 def again() -> str:
     """The command that goes on: the same as this one."""
     return shell_command(*sys.argv[1:])
-
-
-def tell(text: str) -> None:
-    """Print a note beside the tables, on the standard error stream."""
-    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
 
 
 def show_table(table: BenchTable, format: str, output: Path | None, commands: bool, place: Place | None) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
 
 from bures.cli._progress import progress_bar
+from bures.cli._streams import tell
 from bures.data import Domain, load_domain
 from bures.data._decoding import Progress
 from bures.data._registry import from_anywhere, has_test_part
@@ -182,5 +182,5 @@ def read_job(folder: Path) -> Job:
 def tell_of_stop(stop: StoppedBySignal, command: str, folder: Path) -> NoReturn:
     """Say how to go on after a signal, in a line that can be pasted, and leave with the exit code of the signal."""
     resume = shell_command(command, "--resume", folder)
-    Console(stderr=True, soft_wrap=True).print(f"{stop}; go on with: {resume}", markup=False, highlight=False)
+    tell(f"{stop}; go on with: {resume}")
     raise typer.Exit(128 + stop.number) from None

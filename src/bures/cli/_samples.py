@@ -12,9 +12,7 @@ from bures.data import Domain, TensorSamples, align_columns, load_domain
 __all__ = ["class_names", "feature_rows", "load_pair", "read_eps"]
 
 
-def load_pair(
-    source: str, target: str, data_root: Path | None, *, labels: tuple[bool, bool] = (True, True)
-) -> tuple[Domain, Domain]:
+def load_pair(source: str, target: str, data_root: Path | None, *, labels: tuple[bool, bool]) -> tuple[Domain, Domain]:
     """Two domains, the columns of the second in the order of the first; ``labels`` says whose labels are read."""
     first, second = (
         load_domain(spec, data_root=data_root, labels=wanted, strict=True)  # a shift in lost digits would not be found

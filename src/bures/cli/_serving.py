@@ -18,12 +18,9 @@ from bures.training import RunFolder, SavedModel, load_model
 __all__ = [
     "BatchSize",
     "Best",
-    "DataRoot",
-    "Device",
     "Part",
     "PartOption",
     "RunArgument",
-    "Strict",
     "TemperatureOption",
     "check_not_read",
     "read_data",
@@ -46,10 +43,7 @@ Best = Annotated[
     bool, typer.Option("--best", help="The network of the epoch with the best label-free score, not of the last.")
 ]
 PartOption = Annotated[Part, typer.Option("--part", help="Part of mnist and usps; other data have no parts.")]
-DataRoot = Annotated[Path | None, typer.Option(help="Folder of the data sets; default $BURES_DATA.")]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Samples forwarded at once (default: by their size).")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at images that cannot be decoded.")]
 TemperatureOption = Annotated[
     str,
     typer.Option(

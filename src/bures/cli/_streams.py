@@ -1,4 +1,4 @@
-"""Standard streams whose reader may leave, as `head` and `grep -q` do."""
+"""Standard streams: notes beside what a command prints, and readers that leave, as `head` and `grep -q` do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
-__all__ = ["outlive_readers"]
+from rich.console import Console
+
+__all__ = ["outlive_readers", "tell"]
+
+
+def tell(text: str) -> None:
+    """Print a note on the standard error stream, as it is and in one line."""
+    Console(stderr=True, soft_wrap=True).print(text, markup=False, highlight=False)
 
 
 class _Stream:

@@ -21,7 +21,9 @@ from bures.cli._job import (
     read_overrides,
     tell_of_stop,
 )
-from bures.cli._options import (
+from bures.cli._outcome import draw_features, show, write_page
+from bures.cli._progress import leading_process
+from bures.cli._training_options import (
     DATA,
     MACHINE,
     TRAINING,
@@ -32,8 +34,6 @@ from bures.cli._options import (
     RecipeName,
     refuse_beside_resume,
 )
-from bures.cli._outcome import draw_features, show, write_page
-from bures.cli._progress import leading_process
 from bures.methods import method_names
 from bures.selection import validator_names
 from bures.training import Recipe, StoppedBySignal, load_recipe

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bures.cli._bench_output import Place, again, report, show_table, show_tests, tell
+from bures.cli._bench_output import Place, again, report, show_table, show_tests
 from bures.cli._bench_plan import Plan, plan_grids, read_choice, read_grids
+from bures.cli._streams import tell
 from bures.files import check_output
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import bures
+from bures.cli._options import AsJson, DataRoot
 from bures.cli._samples import class_names, feature_rows, load_pair, read_eps
 from bures.files import to_json
 
@@ -48,8 +48,8 @@ def distance(
     prior: Annotated[
         str | None, typer.Option(help="Weigh both domains to the class frequencies of: source, target, uniform.")
     ] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder of the data sets; default $BURES_DATA.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the squared distance between two domains of feature vectors."""
     conditional = metric in CONDITIONAL

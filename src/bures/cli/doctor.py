@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bures.cli._options import AsJson, DataRoot
 from bures.cli._progress import progress_bar
 from bures.data import Diagnosis, diagnose, load_domain
 from bures.data._diagnosis import LISTED_CLASSES, describe_domain, show_count
@@ -28,9 +28,9 @@ def doctor(
         str, typer.Option(help="Image folder, feature file, file.npz#domain or name such as mnist or office10/dslr.")
     ],
     target: Annotated[str, typer.Option(help="The same for the target; labels are counted if there are any.")],
-    data_root: Annotated[Path | None, typer.Option(help="Folder of the data sets; default $BURES_DATA.")] = None,
+    data_root: DataRoot = None,
     strict: Annotated[bool, typer.Option("--strict", help="Take files that cannot be read as errors.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look at two domains: classes, balance, duplicates, sizes, values, and settings to start with.
 

@@ -11,15 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bures.cli._options import AsJson, DataRoot, Device, Strict
 from bures.cli._serving import (
     BatchSize,
     Best,
-    DataRoot,
-    Device,
     Part,
     PartOption,
     RunArgument,
-    Strict,
     TemperatureOption,
     read_data,
     read_model,
@@ -61,7 +59,7 @@ def evaluate(
     batch_size: BatchSize = None,
     device: Device = "auto",
     strict: Strict = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the accuracy of a model on labelled samples, class by class, and what it takes for what.
 

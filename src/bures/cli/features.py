@@ -10,6 +10,7 @@ import torch
 import typer
 from PIL import Image
 
+from bures.cli._options import DataRoot, Device, Strict
 from bures.cli._progress import progress_bar
 from bures.data import Domain, ImageFiles, extract_features, load_domain
 from bures.data._extraction import check_output
@@ -44,13 +45,13 @@ def extract(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file. Default: DOMAIN-NETWORK.npz, in this folder.")
     ] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder of the data sets; default $BURES_DATA.")] = None,
+    data_root: DataRoot = None,
     batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 64,
     image_size: Annotated[
         int | None, typer.Option(help="Side of the images the network sees. Default: what it was made for.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at images that cannot be decoded.")] = False,
+    device: Device = "auto",
+    strict: Strict = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Drop what an earlier start left and replace the file.")
     ] = False,

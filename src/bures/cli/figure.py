@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bures.cli._streams import tell
 from bures.files import check_output
 
 __all__ = ["figure"]
@@ -108,9 +109,8 @@ def figure(
         accepted = ", ".join(f"--{FLAGS.get(option, option)}" for option in info.options)
         raise ValueError(f"--{wrong[0]} is no option of the figure {name!r}; accepted are {accepted}")
     drawn = draw_figure(name, inputs or (), results=results, style=style, **options)
-    console = Console(stderr=True, soft_wrap=True)
     for path in save_figure(drawn, stem, kinds, style=style):
-        console.print(f"Written: {path}", markup=False, highlight=False)
+        tell(f"Written: {path}")
 
 
 def _list() -> None:

@@ -8,16 +8,14 @@ from typing import Annotated
 
 import typer
 
+from bures.cli._options import DataRoot, Device, Strict
 from bures.cli._progress import progress_bar
 from bures.cli._serving import (
     BatchSize,
     Best,
-    DataRoot,
-    Device,
     Part,
     PartOption,
     RunArgument,
-    Strict,
     TemperatureOption,
     check_not_read,
     read_data,

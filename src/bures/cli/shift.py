@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 import bures
+from bures.cli._options import AsJson, DataRoot
 from bures.cli._progress import progress_bar
 from bures.cli._samples import class_names, feature_rows, load_pair
 from bures.cli._serving import check_not_read
+from bures.cli._streams import tell
 from bures.files import check_output
 
 __all__ = ["shift"]
@@ -30,8 +31,8 @@ def shift(
     max_samples: Annotated[int, typer.Option(help="Look at no more samples of a domain than this.")] = 4000,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
     html: Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder of the data sets; default $BURES_DATA.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Tell label shift, marginal shift and conditional shift apart, and say what to try."""
     if html is not None:
@@ -60,4 +61,4 @@ def shift(
     print(report.to_json() if as_json else report)
     if html is not None:
         report.to_html(html, title=" → ".join(Path(spec).name for spec in (source, target)))
-        Console(stderr=True, soft_wrap=True).print(f"Written: {html}", markup=False, highlight=False)
+        tell(f"Written: {html}")

@@ -6,12 +6,12 @@ import traceback
 from collections.abc import Callable
 from enum import StrEnum
 from functools import wraps
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import bures
+from bures.cli._options import AsJson, DataRoot
 from bures.cli._progress import progress_bar
 from bures.cli._samples import class_names, feature_rows, load_pair, read_eps
 from bures.files import to_json
@@ -82,8 +82,8 @@ def two_sample_test(
         str, typer.Option("--features", help="Nyström features: a number, 'auto', or 'exact' for the kernel itself.")
     ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the permutations.")] = 0,
-    data_root: Annotated[Path | None, typer.Option(help="Folder of the data sets; default $BURES_DATA.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    data_root: DataRoot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Test whether two domains differ.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,8 +20,17 @@ from bures.cli._job import (
     read_overrides,
     tell_of_stop,
 )
-from bures.cli._options import DATA, TRAINING, Accelerator, DataRoot, Partial, Quiet, RecipeName, refuse_beside_resume
-from bures.files import write_json
+from bures.cli._training_options import (
+    DATA,
+    TRAINING,
+    Accelerator,
+    DataRoot,
+    Partial,
+    Quiet,
+    RecipeName,
+    refuse_beside_resume,
+)
+from bures.files import read_json, write_json
 from bures.methods import method_names
 from bures.selection import validator_names
 from bures.training import Recipe, StoppedBySignal, load_recipe
@@ -220,14 +228,13 @@ def _read_search(folder: Path) -> dict[str, Any]:
     file = folder / SEARCH
     if not file.is_file():
         raise FileNotFoundError(f"{folder} is no folder of a search: {SEARCH} is missing")
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        missing = {"origin", "recipe", "space", "trials", "at", "prune", "shared", "study", "seed"} - set(content)
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
-        raise ValueError(f"{file} is damaged: {error}") from error
+    content = read_json(file.read_bytes(), file)
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} is damaged: it holds a {type(content).__name__}")
+    missing = {"origin", "recipe", "space", "trials", "at", "prune", "shared", "study", "seed"} - set(content)
     if missing:
         raise ValueError(f"{file} is damaged: {sorted(missing)[0]} is missing")
-    return dict(content)
+    return content
 
 
 def _stems(*specs: str) -> list[str]:

@@ -13,7 +13,7 @@ from bures.data._domain import Domain
 from bures.data._findings import IMBALANCE, LEVELS, Finding, Level, find_all, imbalance, shared
 from bures.data._summary import DomainSummary, summarise
 
-__all__ = ["LISTED_CLASSES", "Diagnosis", "describe_domain", "diagnose", "show_count"]
+__all__ = ["LISTED_CLASSES", "SMALL_IMAGE", "Diagnosis", "describe_domain", "diagnose", "show_count"]
 
 SMALL_IMAGE = 32  # pixels; up to here LeNet sees enough, and a network for photographs would see a blur
 PHOTOGRAPH = 224

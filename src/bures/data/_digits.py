@@ -13,12 +13,10 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from bures.data._domain import Domain
-from bures.data._embedded import DIGITS
-from bures.data._samples import TensorSamples
+from bures.data._embedded import digits_domain
 
 __all__ = ["mnist", "usps"]
 
@@ -171,13 +169,7 @@ def _domain(
 ) -> Domain:
     if len(images) != expected or len(labels) != expected:
         raise ValueError(f"{file} holds {len(images)} images and {len(labels)} labels; accepted are {expected} of each")
-    samples = TensorSamples(images[:, None])
     try:
-        return Domain(
-            name,
-            samples if size is None else samples.resize(size),
-            DIGITS,
-            torch.as_tensor(labels.astype(np.int64)),
-        )
+        return digits_domain(name, images[:, None], labels, size)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error

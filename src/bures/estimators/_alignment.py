@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from bures.arrays import numpy_to_tensor
 from bures.estimators._base import Floats
-from bures.factors import LabelKernel
+from bures.metrics._ckw import member_weights
 from bures.metrics._problem import conditional_problem
 from bures.spectral import nuclear_norm
 
@@ -82,13 +81,13 @@ class Alignment:
         factor_s, factor_t = (
             _triangle(side.factor(problem.eps).apply(z)) for side, z in ((problem.source, s), (problem.target, t))
         )
-        means_s, frequency_s = _class_means(problem.source, s)
-        means_t, frequency_t = _class_means(problem.target, t)
+        members_s, frequency_s = member_weights(problem.source.labels, problem.source.weights)
+        members_t, frequency_t = member_weights(problem.target.labels, problem.target.weights)
         both = (frequency_s > 0) & (frequency_t > 0)
         importance = torch.where(both, (frequency_s + frequency_t) / 2, 0.0)
         if distance == "ckb":
             importance = torch.zeros_like(importance)
-        return cls(factor_s, factor_t, means_s, means_t, importance, reg)
+        return cls(factor_s, factor_t, members_s.T @ s, members_t.T @ t, importance, reg)
 
     def squared_distance(self, matrix: Tensor, shift: Tensor) -> Tensor:
         """CKB or CKW between the mapped source and the target, for the linear kernel on the coordinates."""
@@ -128,10 +127,3 @@ def _triangle(rows: Tensor) -> Tensor:
         return rows
     triangle: Tensor = torch.linalg.qr(rows, mode="r").R
     return triangle
-
-
-def _class_means(side: LabelKernel, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Means (K, r) of the classes, zero for a class that is absent, and their frequencies (K,)."""
-    mass: Any = side.weights[:, None] * side.labels.membership()
-    frequency = mass.sum(dim=0)
-    return torch.where(frequency > 0, mass / frequency, 0.0).T @ z, frequency

@@ -61,7 +61,7 @@ def train_networks(
     names = tuple(map(str, range(n_classes)))
     source = Domain("source", TensorSamples(torch.from_numpy(xs)), names, labels=torch.from_numpy(codes))
     other = source.samples if xt is None else TensorSamples(torch.from_numpy(xt))
-    setting = prepare(source, Domain("target", other, names), None, recipe, True, None, None)
+    setting = prepare(source, Domain("target", other, names), None, recipe, partial=True)
     setting.data.move(place)
     with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):  # a step seeds torch's generators
         history, n_steps = _make_steps(setting, place)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from bures.arrays import check_count, check_positive
 from bures.estimators._base import DomainAdapter, Floats, class_codes
+from bures.methods._transport import import_pot
 
 __all__ = ["OTIT", "OTClassReg"]
 
@@ -26,7 +28,6 @@ EXPONENT = 300.0
 
 There Sinkhorn's iteration is a product with a matrix: the same in exact arithmetic, and several times as fast.
 """
-
 
 SMOOTHING = 1e-3
 """Added to the mass of a class under the root, as POT does: the root has no tangent at zero."""
@@ -89,16 +90,17 @@ class OTIT(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
         self.tol = tol
 
     def _fit_domains(self, xs: Floats, ys: NDArray[Any] | None, xt: Floats) -> None:
-        _pot(type(self).__name__)
+        import_pot(type(self).__name__)
         reg, unit = check_positive("reg", self.reg), _mean_cost(xs, xt)
         max_iter, tol = check_count("max_iter", self.max_iter), check_positive("tol", self.tol)
         self.reg_ = reg * unit
-        solver = _Entropic(self.reg_, max_iter, tol)
         # A common offset of one domain changes no plan, and would cost digits.
         self._mean_s, self._mean_t = xs.mean(axis=0), xt.mean(axis=0)
         self._target_rows = xt - self._mean_t
-        self.coupling_ = _solve(solver, xs - self._mean_s, None, self._target_rows)
-        self._log_v, self.n_iter_ = solver.log_v_, solver.n_iter_
+        self.coupling_, self._log_v, self.n_iter_ = _entropic_plan(
+            xs - self._mean_s, self._target_rows, self.reg_, max_iter, tol
+        )
+        _check_marginals(self.coupling_)
 
     def _map_source(self, x: Floats) -> Floats:
         distances = euclidean_distances(x - self._mean_s, self._target_rows, squared=True)
@@ -175,19 +177,22 @@ class OTClassReg(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
         self.tol = tol
 
     def _fit_domains(self, xs: Floats, ys: NDArray[Any] | None, xt: Floats) -> None:
-        _pot(type(self).__name__)
+        import_pot(type(self).__name__)
         assert ys is not None
         unit = _mean_cost(xs, xt)
         self.reg_ = check_positive("reg", self.reg) * unit
         self.n_iter_ = check_count("max_iter", self.max_iter)
-        solver = _ClassRegularised(
+        self.coupling_ = _class_regularised_plan(
+            xs - xs.mean(axis=0),
+            class_codes(ys)[1],
+            xt - xt.mean(axis=0),
             reg=self.reg_,
             reg_class=check_positive("reg_class", self.reg_class) * unit,
             max_iter=self.n_iter_,
             max_inner_iter=check_count("max_inner_iter", self.max_inner_iter),
             tol=check_positive("tol", self.tol),
         )
-        self.coupling_ = _solve(solver, xs - xs.mean(axis=0), class_codes(ys)[1], xt - xt.mean(axis=0))
+        _check_marginals(self.coupling_)
         self._source_rows = xs
         self._displacement = _barycentres(self.coupling_, xt) - xs
 
@@ -198,54 +203,70 @@ class OTClassReg(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
         return np.asarray(x + self._displacement[nearest])
 
 
-@dataclass
-class _Entropic:
-    """Sinkhorn's iteration, by products of matrices where these are safe; ``log_v_`` is the potential of the target."""
-
-    reg: float
-    max_iter: int
-    tol: float
-
-    def fit(self, Xs: Floats, ys: None, Xt: Floats) -> None:
-        """Find ``coupling_`` (n, m)."""
-        from ot import dist, sinkhorn
-
-        cost = dist(Xs, Xt)
-        weights = [np.full(n, 1 / n) for n in cost.shape]
-        safe = cost.max() <= EXPONENT * self.reg
-        method = "sinkhorn" if safe else "sinkhorn_log"
-        options = {"numItermax": self.max_iter, "stopThr": self.tol, "log": True}
-        self.coupling_, log = sinkhorn(*weights, cost, self.reg, method=method, **options)
-        self.log_v_ = np.log(log["v"]) if safe else np.asarray(log["log_v"])
-        self.n_iter_ = int(log["niter"]) + 1
+@contextmanager
+def _without_warnings_of_pot() -> Iterator[None]:
+    """POT warns of an inner iteration that ended early even where the next one mends it: the plan is looked at."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sinkhorn did not converge", category=UserWarning)
+        yield
 
 
-@dataclass
-class _ClassRegularised:
+@_without_warnings_of_pot()
+def _entropic_plan(xs: Floats, xt: Floats, reg: float, max_iter: int, tol: float) -> tuple[Floats, Floats, int]:
+    """The plan (n, m), the potential of the target (m,), and the iterations; by products of matrices where it is safe.
+
+    The potential is given as its logarithm.
+    """
+    from ot import dist, sinkhorn
+
+    cost = dist(xs, xt)
+    weights = [np.full(n, 1 / n) for n in cost.shape]
+    safe = cost.max() <= EXPONENT * reg
+    method = "sinkhorn" if safe else "sinkhorn_log"
+    plan, log = sinkhorn(*weights, cost, reg, method=method, numItermax=max_iter, stopThr=tol, log=True)
+    log_v = np.log(log["v"]) if safe else np.asarray(log["log_v"])
+    return np.asarray(plan), log_v, int(log["niter"]) + 1
+
+
+@_without_warnings_of_pot()
+def _class_regularised_plan(
+    xs: Floats,
+    codes: NDArray[np.int64],
+    xt: Floats,
+    *,
+    reg: float,
+    reg_class: float,
+    max_iter: int,
+    max_inner_iter: int,
+    tol: float,
+) -> Floats:
     """Majorisation of the class regulariser: its tangent at the last plan joins the cost, and Sinkhorn gives the next.
 
     What POT's ``SinkhornLpl1Transport`` computes, without its array of plans by class (n, m, K).
     """
+    from ot import dist, sinkhorn
 
-    reg: float
-    reg_class: float
-    max_iter: int
-    max_inner_iter: int
-    tol: float
+    cost = dist(xs, xt)
+    weights = [np.full(n, 1 / n) for n in cost.shape]
+    members = np.eye(codes.max() + 1)[:, codes]  # (K, n)
+    tangent = 0.0
+    for _ in range(max_iter):
+        plan = sinkhorn(*weights, cost + tangent, reg, numItermax=max_inner_iter, stopThr=tol)
+        mass = members @ plan  # of each class at each target row
+        tangent = members.T @ (reg_class / 2 / np.sqrt(mass + SMOOTHING))
+    return np.asarray(plan)
 
-    def fit(self, Xs: Floats, ys: NDArray[np.int64], Xt: Floats) -> None:
-        """Find ``coupling_`` (n, m)."""
-        from ot import dist, sinkhorn
 
-        cost = dist(Xs, Xt)
-        weights = [np.full(n, 1 / n) for n in cost.shape]
-        members = np.eye(ys.max() + 1)[:, ys]  # (K, n)
-        tangent = 0.0
-        for _ in range(self.max_iter):
-            plan = sinkhorn(*weights, cost + tangent, self.reg, numItermax=self.max_inner_iter, stopThr=self.tol)
-            mass = members @ plan  # of each class at each target row
-            tangent = members.T @ (self.reg_class / 2 / np.sqrt(mass + SMOOTHING))
-        self.coupling_ = plan
+def _check_marginals(plan: Floats) -> None:
+    """Warn where a plan (n, m) is none."""
+    error = max(np.abs(plan.sum(axis=a) * plan.shape[1 - a] - 1).mean() for a in (0, 1))
+    if not error <= MARGINAL_TOLERANCE:
+        warnings.warn(
+            f"the marginals of the transport plan are off by {error:.1%} in the mean; "
+            "raise max_iter (or max_inner_iter), or raise reg",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
 
 
 def _barycentres(coupling: Floats, xt: Floats) -> Floats:
@@ -255,33 +276,7 @@ def _barycentres(coupling: Floats, xt: Floats) -> Floats:
     return np.asarray(share @ xt)
 
 
-def _pot(name: str) -> None:
-    """Raise where POT is not there."""
-    try:
-        import ot  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f"{name} needs POT; install the extra: pip install 'bures[ot]'") from error
-
-
 def _mean_cost(xs: Floats, xt: Floats) -> float:
     """Mean squared distance between centred source and target rows, from their variances; 1 where nothing varies."""
     cost = float(xs.var(axis=0).sum() + xt.var(axis=0).sum())
     return cost if cost > 0 else 1.0
-
-
-def _solve(solver: Any, xs: Floats, codes: NDArray[np.int64] | None, xt: Floats) -> Floats:
-    """The coupling (n, m) of a POT solver; a warning of our own where it is not one."""
-    with warnings.catch_warnings():
-        # POT warns of an inner iteration that ended early even where the next one mends it: the result is looked at.
-        warnings.filterwarnings("ignore", message="Sinkhorn did not converge", category=UserWarning)
-        solver.fit(Xs=xs, ys=codes, Xt=xt)
-    coupling = np.asarray(solver.coupling_)
-    error = max(np.abs(coupling.sum(axis=a) * coupling.shape[1 - a] - 1).mean() for a in (0, 1))
-    if not error <= MARGINAL_TOLERANCE:
-        warnings.warn(
-            f"the marginals of the transport plan are off by {error:.1%} in the mean; "
-            "raise max_iter (or max_inner_iter), or raise reg",
-            ConvergenceWarning,
-            stacklevel=5,
-        )
-    return coupling

@@ -13,7 +13,7 @@ from bures.experiments._outcomes import Outcome, method_label, outcomes, variant
 from bures.experiments._paper import PaperRow, paper_table
 from bures.experiments._shallow import SHALLOW_RECIPE
 
-__all__ = ["BenchTable", "Entry", "Spread", "TableRow", "bench_table"]
+__all__ = ["NOT_RUN", "BenchTable", "Entry", "Spread", "TableRow", "bench_table"]
 
 NOT_RUN = "not run"
 NOT_HERE = "not run here"

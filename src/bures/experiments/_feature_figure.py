@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from bures.data import Domain
 from bures.data._decoding import Progress
 from bures.training import SavedModel
 
-__all__ = ["feature_figure"]
+__all__ = ["feature_figure", "name_class", "some_of_each", "tsne_plane"]
 
 NAMED = 40  # classes whose names have room
 
@@ -56,10 +56,7 @@ def feature_figure(
         Colours are classes, with their names where their samples of the source lie (up to 40 classes); the source is
         drawn as rings, the target as dots.
     """
-    generator = torch.Generator().manual_seed(seed)
-    chosen = [
-        domain.take(torch.randperm(len(domain), generator=generator)[:n].sort().values) for domain in (source, target)
-    ]
+    chosen = some_of_each(source, target, n, seed)
     figure = Figure(figsize=(5.2 * len(models), 5.4), layout="constrained")
     axes = figure.subplots(1, len(models), squeeze=False)[0]
     colours = _colours(source.n_classes)
@@ -70,9 +67,7 @@ def feature_figure(
             predictions.append(model.predict(domain, progress=_part_of(progress, done, total)))
             done += len(domain)
         features = np.concatenate([part.features.numpy() for part in predictions])
-        plane = TSNE(init="pca", perplexity=min(30.0, (len(features) - 1) / 3), random_state=seed).fit_transform(
-            features
-        )
+        plane = tsne_plane(features, seed)
         split = len(chosen[0])
         y_s = np.asarray(chosen[0].labels)
         known = chosen[1].labels
@@ -80,11 +75,27 @@ def feature_figure(
         _scatter(axis, plane[:split], y_s, colours, ring=True)
         _scatter(axis, plane[split:], y_t, colours, ring=False)
         if source.n_classes <= NAMED:
-            _name_classes(axis, plane[:split], y_s, source.class_names)
+            for label, name in enumerate(source.class_names):
+                name_class(axis, name, plane[:split][y_s == label], "white", weight="bold")
         axis.set_title(title)
         axis.set(xticks=[], yticks=[])
     _legend(figure, source, target, predicted=chosen[1].labels is None)
     return figure
+
+
+def some_of_each(source: Domain, target: Domain, n: int, seed: int) -> tuple[Domain, Domain]:
+    """At most n samples of each domain, drawn at random, in their order."""
+    generator = torch.Generator().manual_seed(seed)
+    chosen_s, chosen_t = (
+        domain.take(torch.randperm(len(domain), generator=generator)[:n].sort().values) for domain in (source, target)
+    )
+    return chosen_s, chosen_t
+
+
+def tsne_plane(features: NDArray[Any], seed: int) -> NDArray[Any]:
+    """The map (n, 2) of features (n, d) by t-SNE."""
+    tsne = TSNE(init="pca", perplexity=min(30.0, (len(features) - 1) / 3), random_state=seed)
+    return np.asarray(tsne.fit_transform(features))
 
 
 def _part_of(progress: Progress | None, before: int, total: int) -> Progress | None:
@@ -105,15 +116,13 @@ def _scatter(axis: Any, xy: NDArray[Any], y: NDArray[Any], colours: ListedColorm
     axis.scatter(xy[:, 0], xy[:, 1], **style)
 
 
-def _name_classes(axis: Any, xy: NDArray[Any], y: NDArray[Any], names: Sequence[str]) -> None:
-    """Names where the samples of a class lie: colours alone do not tell all classes, and not to everyone."""
-    for label, name in enumerate(names):
-        own = xy[y == label]
-        if len(own):
-            # At a sample: the middle of a class in two parts may lie in another class.
-            at = own[((own - np.median(own, axis=0)) ** 2).sum(axis=1).argmin()]
-            around = [withStroke(linewidth=3, foreground="white")]
-            axis.text(*at, name, ha="center", va="center", weight="bold", path_effects=around, parse_math=False)
+def name_class(axis: Any, name: str, own: NDArray[Any], ground: str, **options: Any) -> None:
+    """A name where the samples of a class lie: colours alone do not tell all classes, and not to everyone."""
+    if len(own):
+        # At a sample: the middle of a class in two parts may lie in another class.
+        at = own[((own - np.median(own, axis=0)) ** 2).sum(axis=1).argmin()]
+        around = [withStroke(linewidth=3, foreground=ground)]
+        axis.text(*at, name, ha="center", va="center", path_effects=around, parse_math=False, **options)
 
 
 def _legend(figure: Figure, source: Domain, target: Domain, *, predicted: bool) -> None:

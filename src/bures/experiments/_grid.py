@@ -11,7 +11,7 @@ from typing import Any
 
 from bures.experiments._cell import Cell
 from bures.experiments._shallow import SHALLOW, SHALLOW_RECIPE, ShallowCell
-from bures.files import read_yaml
+from bures.files import read_text, read_yaml
 from bures.methods import method_info, method_names
 from bures.training import load_recipe
 
@@ -187,22 +187,16 @@ def load_grid(name: str | Path) -> Grid:
     if text in grid_names():
         content, label = (_folder() / f"{text}.yaml").read_text(encoding="utf-8"), text
     elif text.endswith((".yaml", ".yml")):
-        if not Path(text).is_file():
+        path = Path(text)
+        if not path.is_file():
             raise FileNotFoundError(f"grid={text!r} is not a file")
-        content, label = _read_text(Path(text)), Path(text).stem
+        content, label = read_text(path, f"grid {path}"), path.stem
     else:
         raise ValueError(f"grid={text!r} is unknown; accepted are {', '.join(grid_names())} and files in .yaml")
     try:
         return replace(_parse(label, read_yaml(content, "it")), spec=text)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"grid {text} cannot be used: {' '.join(str(error).split())}") from error
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"grid {path} is no text in UTF-8: {error}") from error
 
 
 def _folder() -> Any:

@@ -6,7 +6,15 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Outcome", "epoch_accuracies", "method_label", "outcomes", "variant_of", "variant_text"]
+__all__ = [
+    "Outcome",
+    "changes_of",
+    "epoch_accuracies",
+    "epoch_column",
+    "method_label",
+    "outcomes",
+    "variant_text",
+]
 
 
 class Outcome(NamedTuple):
@@ -61,7 +69,7 @@ def outcomes(results: Iterable[Mapping[str, Any]]) -> list[Outcome]:
         best = (final.get("best") or {}).get("accuracy")
         curve = epoch_accuracies(result)
         oracle = max(*curve, final["accuracy"]) if curve else None  # a head finish comes behind the last epoch
-        common = (result["recipe_name"], variant_of(result), result["task"], result["seed"], result.get("command", ""))
+        common = (result["recipe_name"], _variant_of(result), result["task"], result["seed"], result.get("command", ""))
         policies = final.get("accuracy_by_batchnorm") or {}
         found.append(_outcome(common, result["method"], final["accuracy"], best, oracle))
         if result["method"] == "source" and "target" in policies:
@@ -91,17 +99,35 @@ def epoch_accuracies(result: Mapping[str, Any]) -> list[float]:
     >>> epoch_accuracies({"epochs": {"target_accuracy": [0.5, 0.75]}})
     [0.5, 0.75]
     """
+    return [value for value in epoch_column(result, "target_accuracy") if value is not None]
+
+
+def epoch_column(result: Mapping[str, Any], name: str) -> list[Any]:
+    """A column of the epochs of a run: a list of the column, or of the rows that have it; empty where none does."""
     epochs = result.get("epochs") or []
     if isinstance(epochs, Mapping):
-        return [value for value in epochs.get("target_accuracy", []) if value is not None]
-    return [row["target_accuracy"] for row in epochs if row.get("target_accuracy") is not None]
+        return list(epochs.get(name) or [])
+    column = [row.get(name) for row in epochs]
+    return column if any(value is not None for value in column) else []
 
 
-def variant_of(result: Mapping[str, Any]) -> str:
+def changes_of(result: Mapping[str, Any]) -> list[str]:
+    """Names of the fields in which a run differs from its recipe."""
+    if result.get("changes") is not None:
+        return list(result["changes"])
+    return [part.partition("=")[0] for part in _changes_in_key(result)]
+
+
+def _variant_of(result: Mapping[str, Any]) -> str:
     """What differs from the recipe, as text; empty where nothing does."""
     if result.get("changes") is not None:
         return variant_text(result["changes"])
-    return ", ".join(_plain(part) for part in result.get("key", "").split("|")[5:])
+    return ", ".join(map(_plain, _changes_in_key(result)))
+
+
+def _changes_in_key(result: Mapping[str, Any]) -> list[str]:
+    """The changes as `Cell.key` has them: lines of the first schema say them there alone."""
+    return str(result.get("key", "")).split("|")[5:]
 
 
 def variant_text(changes: Mapping[str, Any]) -> str:

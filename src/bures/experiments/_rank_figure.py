@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -14,6 +15,8 @@ __all__ = ["rank_figure"]
 LINE = 0.27  # inches between labels
 SCALE = 4.4  # inches of the axis
 INK, BAR = "0.25", "C0"
+
+Place = Callable[[float], float]  # from a rank to where it lies on the axis
 
 
 def rank_figure(ranking: Ranking, *, title: str = "") -> Figure:
@@ -70,7 +73,7 @@ def rank_figure(ranking: Ranking, *, title: str = "") -> Figure:
     return figure
 
 
-def _scale(axis: Any, place: Any, k: int, top: float) -> None:
+def _scale(axis: Any, place: Place, k: int, top: float) -> None:
     axis.plot([place(1), place(k)], [top, top], color=INK, lw=1)
     step = 1 if k <= 15 else 2 if k <= 30 else 5
     for rank in range(1, k + 1, step):
@@ -78,7 +81,7 @@ def _scale(axis: Any, place: Any, k: int, top: float) -> None:
         axis.text(place(rank), top + 0.1, str(rank), ha="center", va="bottom", fontsize=8)
 
 
-def _difference(axis: Any, place: Any, ranking: Ranking, y: float, end: float) -> None:
+def _difference(axis: Any, place: Place, ranking: Ranking, y: float, end: float) -> None:
     """The length that counts, drawn to the scale of the axis."""
     span = place(1 + ranking.critical_difference) - place(1)
     start = end - span

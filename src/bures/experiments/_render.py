@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from jinja2 import Environment
 from markupsafe import Markup, escape
@@ -14,7 +14,7 @@ from bures.arrays import check_choice
 from bures.experiments._bench_table import BenchTable, Entry, TableRow
 from bures.training._csv import table_csv
 
-__all__ = ["FOOTNOTE", "FORMATS", "pipes", "render_table", "rich_tables"]
+__all__ = ["FOOTNOTE", "FORMATS", "markdown_lines", "render_table", "rich_tables"]
 
 FORMATS = ("terminal", "markdown", "latex", "html", "csv")
 SPREAD = re.compile(r"± \S+")
@@ -82,19 +82,25 @@ def _commands(table: BenchTable) -> list[str]:
 
 
 def _markdown(table: BenchTable, commands: bool) -> str:
-    head = ["recipe", "method", *heads(table)]
-    lines = [pipes(head), "| --- | --- |" + " ---: |" * (len(head) - 2)]
+    rows = []
     for row in table.rows:
         cells = texts(table, row)
         bold = [f"**{text}**" if best else text for text, best in zip(cells, marks(table, row), strict=True)]
         recipe = row.recipe if row.from_paper or not row.recipe or " " in row.recipe else f"`{row.recipe}`"
-        lines.append(pipes([recipe, row.label, *bold]))
+        rows.append([recipe, row.label, *bold])
+    lines = markdown_lines(heads(table), rows)
     if commands:
         lines += ["", "```", *_commands(table), "```"]
     return "\n".join(lines)
 
 
-def pipes(cells: Sequence[str]) -> str:
+def markdown_lines(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table of recipes and methods, with numbers in these columns, in Markdown."""
+    rules = "| --- | --- |" + " ---: |" * len(columns)
+    return [_pipes(["recipe", "method", *columns]), rules, *map(_pipes, rows)]
+
+
+def _pipes(cells: Sequence[str]) -> str:
     """A line of a table in Markdown; no cell ends it, or itself, before its time."""
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bures.files import read_yaml
+from bures.files import read_text, read_yaml
 from bures.methods import method_options
 from bures.training import Recipe
 from bures.training._recipe_values import as_number
@@ -150,11 +150,7 @@ def load_space(path: str | Path, recipe: Recipe) -> SearchSpace:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"search space {str(path)!r} is not a file; write fields with {FORMS} into it")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no text in UTF-8: {error}") from error
-    content = read_yaml(text, path)
+    content = read_yaml(read_text(path, path), path)
     try:
         return SearchSpace(content, recipe)
     except (TypeError, ValueError) as error:

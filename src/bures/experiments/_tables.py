@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from bures.experiments._bench_table import NOT_RUN, Spread
 from bures.experiments._outcomes import method_label, outcomes
-from bures.experiments._render import pipes
+from bures.experiments._render import markdown_lines
 
 __all__ = ["accuracy_table", "to_markdown"]
 
 MEAN = "mean"
+MOST_WITHOUT_MEAN = 2  # tasks; the mean of more is shown too
 
 
 def accuracy_table(results: Iterable[Mapping[str, Any]], tasks: Sequence[str] | None = None) -> pd.DataFrame:
@@ -42,19 +45,27 @@ def accuracy_table(results: Iterable[Mapping[str, Any]], tasks: Sequence[str] | 
     | --- | --- | ---: |
     | `digits` | ckb | 90.5 ± 0.7 |
     """
-    rows = pd.DataFrame(_flatten(results), columns=["recipe", "task", "method", "accuracy"])
-    tasks = list(dict.fromkeys(rows["task"])) if tasks is None else list(tasks)
-    groups = rows.groupby(["recipe", "method", "task"], sort=False)["accuracy"]
-    # A task without a run has a column as well.
-    means, deviations = (part.unstack("task").reindex(columns=tasks) for part in (groups.mean(), groups.std()))
-    table = pd.DataFrame(
-        {task: [_cell(*pair) for pair in zip(means[task], deviations[task], strict=True)] for task in tasks},
-        index=means.index,
-    )
-    if len(tasks) > 2:
-        complete = means[tasks].mean(axis=1, skipna=False)
-        table[MEAN] = [_cell(value, float("nan")) for value in complete]
-    return table.reindex(list(dict.fromkeys(zip(rows["recipe"], rows["method"], strict=True))))
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    seen: dict[str, None] = {}
+    for run in outcomes(results):
+        row = found.setdefault((run.recipe, method_label(run.method, run.variant)), {})
+        row.setdefault(run.task, []).append(run.last)
+        seen[run.task] = None
+    columns = list(seen) if tasks is None else list(tasks)
+    cells = [_cells([Spread.of(row[task]) if task in row else None for task in columns]) for row in found.values()]
+    if len(columns) > MOST_WITHOUT_MEAN:
+        columns.append(MEAN)
+    return pd.DataFrame(cells, pd.MultiIndex.from_tuples(list(found), names=["recipe", "method"]), columns)
+
+
+def _cells(spreads: Sequence[Spread | None]) -> list[str]:
+    """What a row shows of the tasks and, of more than two, of their mean."""
+    texts = [NOT_RUN if spread is None else str(spread) for spread in spreads]
+    if len(spreads) <= MOST_WITHOUT_MEAN:
+        return texts
+    means = [spread.mean for spread in spreads if spread is not None]
+    complete = len(means) == len(spreads)
+    return [*texts, str(Spread(statistics.fmean(means), None, 1)) if complete else NOT_RUN]
 
 
 def to_markdown(table: pd.DataFrame) -> str:
@@ -77,25 +88,13 @@ def to_markdown(table: pd.DataFrame) -> str:
     | recipe | method |
     | --- | --- |
     """
-    head = ["recipe", "method", *(_short(str(column)) for column in table.columns)]
-    lines = [pipes(head), "| --- | --- |" + " ---: |" * len(table.columns)]
-    for (recipe, method), row in zip(table.index, table.itertuples(index=False), strict=True):
-        lines.append(pipes([f"`{recipe}`", method, *row]))
-    return "\n".join(lines)
+    rows = (
+        [f"`{recipe}`", method, *cells]
+        for (recipe, method), cells in zip(table.index, table.itertuples(index=False), strict=True)
+    )
+    return "\n".join(markdown_lines([_short(str(column)) for column in table.columns], rows))
 
 
 def _short(task: str) -> str:
     """A task without the name of the benchmark: office10/amazon->office10/dslr is amazon → dslr."""
     return " → ".join(side.rpartition("/")[2] for side in task.split("->"))
-
-
-def _flatten(results: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
-    for run in outcomes(results):
-        method = method_label(run.method, run.variant)
-        yield {"recipe": run.recipe, "task": run.task, "method": method, "accuracy": run.last}
-
-
-def _cell(mean: float, deviation: float) -> str:
-    if pd.isna(mean):
-        return "not run"
-    return f"{mean:.1f}" if pd.isna(deviation) else f"{mean:.1f} ± {deviation:.1f}"

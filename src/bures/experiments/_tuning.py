@@ -19,6 +19,7 @@ from bures.arrays import check_choice, check_count
 from bures.data import Domain
 from bures.experiments._search_space import SearchSpace
 from bures.files import write_json, write_text
+from bures.locks import Holder
 from bures.training import Recipe, RunFolder, StoppedBySignal, StopTraining, adapt, checksum
 from bures.training._checkpoint import compare
 from bures.training._csv import table_csv
@@ -219,8 +220,7 @@ class _Search:
         """Queue the trials that ended with their process, so that their runs are resumed."""
         states = self.optuna.trial.TrialState
         for trial in self.study.get_trials(deepcopy=False, states=[states.RUNNING]):
-            here = trial.user_attrs.get("host") == platform.node()
-            if here and not _is_alive(trial.user_attrs.get("process")):
+            if _lost_its_process(trial):
                 self.study.tell(trial.number, state=states.FAIL)
         trials = self.study.get_trials(deepcopy=False)
         resumed = {trial.user_attrs.get("resumes") for trial in trials}
@@ -337,16 +337,12 @@ def _interrupted(trial: Any) -> bool:
     return trial.state.name == "FAIL" and "reason" not in trial.user_attrs
 
 
-def _is_alive(process: int | None) -> bool:
-    if process is None or process == os.getpid():  # this process has just begun to look
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
+def _lost_its_process(trial: Any) -> bool:
+    """Whether the process of a running trial is gone, as far as this machine can see."""
+    process, host = trial.user_attrs.get("process"), trial.user_attrs.get("host")
+    if host == platform.node() and process in (None, os.getpid()):  # this process has just begun to look
         return True
-    return True
+    return not Holder(process, host).may_live()
 
 
 def import_optuna() -> Any:

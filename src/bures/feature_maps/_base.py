@@ -101,7 +101,7 @@ class FeatureMap(ABC):
 
     def __call__(self, x: Array) -> Array:
         """Features (n, D) of a sample (n, d)."""
-        rows = as_rows("x", x)
+        rows = as_rows(x)
         if rows.shape[1] != self.n_inputs:
             raise ValueError(f"x has {rows.shape[1]} features but the map was fitted on {self.n_inputs}")
         check_finite("x", rows)
@@ -193,19 +193,19 @@ class FeatureMap(ABC):
         return loaded
 
 
-def as_rows(name: str, x: Array) -> Tensor:
+def as_rows(x: Array) -> Tensor:
     """Read a sample (n, d), or a vector as one column, in the floating-point precision it has."""
     if isinstance(x, Tensor):
         rows = x
     else:
-        refuse_masked(name, x)
+        refuse_masked("x", x)
         array = np.asarray(x)
         # float32 stays float32, so that a memory-mapped chunk is not copied; all else is read as by the metrics.
-        rows = as_tensor(array) if array.dtype in (np.float32, np.float64) else numpy_to_tensor(name, x)
-    check_real(name, rows)
+        rows = as_tensor(array) if array.dtype in (np.float32, np.float64) else numpy_to_tensor("x", x)
+    check_real("x", rows)
     rows = rows.unsqueeze(1) if rows.ndim == 1 else rows
     if rows.ndim != 2:
-        raise ValueError(f"{name} is a {describe(x)}; accepted is an array (n_samples, n_features)")
+        raise ValueError(f"x is a {describe(x)}; accepted is an array (n_samples, n_features)")
     return rows if rows.is_floating_point() else rows.to(torch.get_default_dtype())
 
 

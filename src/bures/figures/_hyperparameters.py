@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from bures.experiments._outcomes import changes_of
 from bures.figures._ledgers import on_tasks, task_words
 from bures.figures._style import Style, style_named
 from bures.methods import method_options
@@ -20,7 +21,7 @@ __all__ = ["ENTROPIES", "WEIGHTS", "HyperparameterGrid", "hyperparameter_figure"
 
 ENTROPIES = (0.01, 0.05, 0.1, 0.5, 1.0)
 WEIGHTS = (0.1, 1.0, 10.0, 100.0)
-LAMBDAS = ("options.entropy", "options.weight")
+LAMBDAS = {"options.entropy", "options.weight"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def hyperparameter_grid(
     >>> float(grid.accuracy[1, 1]), len(grid.missing)
     (75.0, 19)
     """
-    fitting = [dict(result) for result in results if result["method"] == method and _only_weights(result)]
+    fitting = [dict(result) for result in results if result["method"] == method and set(changes_of(result)) <= LAMBDAS]
     if not fitting:
         raise ValueError(
             f"the ledger holds no runs of {method!r} that differ from their recipe in the two weights alone"
@@ -212,12 +213,6 @@ def _title(grid: HyperparameterGrid) -> str:
 def _lambdas(result: Mapping[str, Any]) -> tuple[float, float]:
     options = {**method_options(result["method"]), **(result["recipe"].get("options") or {})}
     return float(options["entropy"]), float(options["weight"])
-
-
-def _only_weights(result: Mapping[str, Any]) -> bool:
-    if "changes" in result:
-        return set(result["changes"]) <= set(LAMBDAS)
-    return {part.partition("=")[0] for part in result["key"].split("|")[5:]} <= set(LAMBDAS)
 
 
 def _index(value: float, near: Sequence[float]) -> int | None:

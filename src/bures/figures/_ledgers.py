@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 
 from bures.experiments import grid_names, grid_results, load_grid, read_results
+from bures.experiments._outcomes import changes_of
 from bures.provenance import shell_command
 from bures.training import RunFolder
 
 __all__ = [
     "accuracies",
     "chosen_results",
-    "epoch_column",
     "folder_result",
     "hardware_words",
     "ledger_results",
@@ -79,7 +79,7 @@ def chosen_results(results: Results, *, recipe: str | None = None, tasks: Sequen
     Tasks are written as results name them or with a colon, ``usps:mnist``.
     """
     named = [result for result in results if result.get("recipe_name") is not None and result.get("task") is not None]
-    plain = [result for result in named if not _changes(result)]
+    plain = [result for result in named if not changes_of(result)]
     known = Counter(result["recipe_name"] for result in plain)
     if not known:
         raise ValueError("the ledger holds only runs with changed recipes; accepted are runs of a recipe as it is")
@@ -118,15 +118,6 @@ def accuracies(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["method", "task", "seed", "accuracy"])
 
 
-def epoch_column(result: Mapping[str, Any], name: str) -> list[float | None]:
-    """A column of the epochs of a run: a list of the column, or of the rows that have it; empty where none does."""
-    epochs = result.get("epochs") or []
-    if isinstance(epochs, Mapping):
-        return list(epochs.get(name) or [])
-    column = [row.get(name) for row in epochs]
-    return column if any(value is not None for value in column) else []
-
-
 def task_words(task: str) -> str:
     """A task for people: ``office10/resnet50.npz#amazon->office10/resnet50.npz#dslr`` is ``amazon → dslr``."""
     return " → ".join(side.rpartition("#")[2].rstrip("/").rpartition("/")[2] for side in task.split("->"))
@@ -139,12 +130,6 @@ def hardware_words(results: Iterable[Mapping[str, Any]]) -> str:
         for machine in (result.get("hardware") or {} for result in results)
     )
     return " and ".join(found)
-
-
-def _changes(result: Mapping[str, Any]) -> list[str]:
-    if result.get("changes") is not None:
-        return list(result["changes"])
-    return str(result["key"]).split("|")[5:]  # lines of the first schema say it in their key alone
 
 
 def _pair(task: str) -> str:

@@ -101,7 +101,7 @@ def _column(
         left = x + number * (half + 0.2)
         _box(axes, (left, y), half, f"{side} {what}, {label}", look, look.colour(number), shape=words)
         end = (x + WIDTH / 2 + (number - 0.5) * 0.5, y - GAP - 0.12)
-        _arrow(axes, (left + half / 2, y), end, look, look.colour(number), dashed=number == 1)
+        _arrow(axes, (left + half / 2, y), end, look.colour(number), dashed=number == 1)
     y -= 0.12
     middles = []
     parts = [block.part if block.part == "backbone" else "head" for block in blocks]
@@ -117,7 +117,7 @@ def _column(
         if number + 1 < len(blocks):
             for domain in (0, 1):
                 at = x + WIDTH / 2 + (domain - 0.5) * 0.5
-                _arrow(axes, (at, y), (at, y - GAP), look, look.colour(domain), dashed=domain == 1)
+                _arrow(axes, (at, y), (at, y - GAP), look.colour(domain), dashed=domain == 1)
     for part in dict.fromkeys(parts):
         own = [middle for middle, other in zip(middles, parts, strict=True) if other == part]
         top, bottom = own[0] + HEIGHT / 2 + 0.07, own[-1] - HEIGHT / 2 - 0.07
@@ -146,16 +146,16 @@ def _objective(
     for name, weight, kind in aligned:
         inputs = "source: z and y, target: z and p" if kind == "conditional" else "z of both"
         _term(axes, y, name, weight, inputs, look)
-        _arrow(axes, (edge, features), (RIGHT, y), look, look.ink)
+        _arrow(axes, (edge, features), (RIGHT, y), look.ink)
         if kind == "conditional":
-            _arrow(axes, (edge, logits), (RIGHT, y - 0.1), look, look.ink, dashed=True)
+            _arrow(axes, (edge, logits), (RIGHT, y - 0.1), look.ink, dashed=True)
         y -= STEP
     note = "Both domains pass\nthrough the same weights.\nBelow the modules: shape\nof what they give."
     axes.text(RIGHT, axes.get_ylim()[1] - 0.3, note, va="top", fontsize=look.size - 1, linespacing=1.4)
     y = min(logits, y)
     for name, share, inputs in others:
         _term(axes, y, name, share, inputs, look)
-        _arrow(axes, (edge, logits), (RIGHT, y), look, look.ink)
+        _arrow(axes, (edge, logits), (RIGHT, y), look.ink)
         y -= STEP
     parts = ["cross-entropy", *(f"{weight:g} · {name}" for name, weight, _ in terms)]
     axes.text(0.45, 0.22, "minimised: " + " + ".join(parts), va="center", weight="bold")
@@ -180,7 +180,7 @@ def _box(
 
 
 def _arrow(
-    axes: Any, start: tuple[float, float], end: tuple[float, float], look: Style, colour: str, *, dashed: bool = False
+    axes: Any, start: tuple[float, float], end: tuple[float, float], colour: str, *, dashed: bool = False
 ) -> None:
     style: dict[str, Any] = {
         "arrowstyle": "-|>",

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from bures.figures._ledgers import chosen_results, epoch_column, hardware_words, task_words
+from bures.experiments._outcomes import epoch_column
+from bures.figures._ledgers import chosen_results, hardware_words, task_words
 from bures.figures._style import Style, style_named
 
 __all__ = ["time_figure", "time_table"]

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from bures.figures._ledgers import chosen_results, epoch_column, folder_result, ledger_results, on_tasks, task_words
+from bures.experiments._outcomes import epoch_column
+from bures.figures._ledgers import chosen_results, folder_result, ledger_results, on_tasks, task_words
 from bures.figures._style import Style, style_named
 
 __all__ = ["run_results", "training_curves", "training_figure"]

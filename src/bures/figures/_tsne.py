@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
-from sklearn.manifold import TSNE
 from sklearn.metrics import silhouette_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
@@ -22,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
+from bures.experiments._feature_figure import name_class, some_of_each, tsne_plane
 from bures.figures._style import Style, style_named
 from bures.metrics import ckb, ckw
 from bures.training import Recipe, RunFolder, SavedModel, load_model
@@ -134,10 +132,7 @@ def feature_state(
     seed : int, optional
         Of the samples and of t-SNE.
     """
-    generator = torch.Generator().manual_seed(seed)
-    chosen_s, chosen_t = (
-        domain.take(torch.randperm(len(domain), generator=generator)[:n].sort().values) for domain in (source, target)
-    )
+    chosen_s, chosen_t = some_of_each(source, target, n, seed)
     if chosen_s.labels is None:
         raise ValueError(f"the source {source.name!r} has no labels; accepted is a labelled domain")
     predicted = model.predict(chosen_t)
@@ -149,7 +144,7 @@ def feature_state(
     y_s = np.asarray(chosen_s.labels, dtype=np.int64)
     y_t = np.asarray(chosen_t.labels if known else predicted.probabilities.argmax(dim=1), dtype=np.int64)
     z, y = np.concatenate([zs, zt]), np.concatenate([y_s, y_t])
-    plane = TSNE(init="pca", perplexity=min(30.0, (len(z) - 1) / 3), random_state=seed).fit_transform(z)
+    plane = tsne_plane(z, seed)
     return FeatureState(
         title,
         (source.name, target.name),
@@ -262,13 +257,9 @@ def _by_class(axes: Any, state: FeatureState, look: Style) -> None:
         own_s, own_t = state.plane_s[state.y_s == label], state.plane_t[state.y_t == label]
         axes.scatter(*own_s.T, marker="+", s=24, linewidths=0.9, color=colour)
         axes.scatter(*own_t.T, marker="o", s=16, linewidths=0.8, facecolors="none", edgecolors=colour)
-        # Names where the samples of the class lie, the source's in bold: colours alone do not tell all classes.
-        for own, weight in ((own_s, "bold"), (own_t, "normal")):
-            if len(own) and len(state.classes) <= TOGETHER:
-                around = [withStroke(linewidth=3, foreground=look.paper)]
-                # At a sample: the middle of a class in two parts may lie in another class.
-                at = own[((own - np.median(own, axis=0)) ** 2).sum(axis=1).argmin()]
-                axes.text(*at, name, ha="center", va="center", weight=weight, path_effects=around, zorder=5)
+        if len(state.classes) <= TOGETHER:
+            for own, weight in ((own_s, "bold"), (own_t, "normal")):
+                name_class(axes, name, own, look.paper, weight=weight, zorder=5)
 
 
 def _handles(state: FeatureState, look: Style) -> list[Line2D]:

@@ -12,12 +12,12 @@ from bures.kernels import squared_distances, standardise
 __all__ = ["import_pot", "pair_distances", "uniform"]
 
 
-def import_pot(method: str) -> Any:
+def import_pot(user: str) -> Any:
     """The package POT; the error where it is missing says how to get it."""
     try:
         import ot
     except ImportError as error:
-        raise ImportError(f'method {method!r} needs POT; install the extra: pip install "bures[ot]"') from error
+        raise ImportError(f'{user} needs POT; install the extra: pip install "bures[ot]"') from error
     return ot
 
 

@@ -36,7 +36,7 @@ def deepjdot(
     exact, by POT, for each batch, and a constant of the graph: by the envelope theorem the gradient through the cost is
     that of the optimal value. It reaches the features of both domains and the predictions of the target.
     """
-    import_pot("deepjdot")  # missing now rather than in the first step
+    import_pot("method 'deepjdot'")  # missing now rather than in the first step
     return Method("deepjdot", [JointTransportTerm(Schedule(weight, start, ramp), alpha, lambda_t)])
 
 
@@ -49,7 +49,7 @@ class JointTransportTerm(Term):
 
     def forward(self, batch: Batch) -> Tensor:
         """Value of the term, not yet weighted."""
-        ot = import_pot("deepjdot")
+        ot = import_pot("method 'deepjdot'")
         with full_precision(batch.z_s):
             _check_classes(batch.y_s, batch.logits_t.shape[1])
             surprise = -batch.logits_t.log_softmax(dim=1)[:, batch.y_s].T

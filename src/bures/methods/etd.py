@@ -42,7 +42,7 @@ def etd(
     Sinkhorn's iteration by POT with regularisation ``reg``, where the publication trains a network for the Kantorovich
     potential. Attention and plan are constants of the graph. All four defaults are ours.
     """
-    import_pot("etd")  # missing now rather than in the first step
+    import_pot("method 'etd'")  # missing now rather than in the first step
     alignment = EnhancedTransportTerm(Schedule(weight, start, ramp), temperature, reg)
     return Method("etd", [EntropyTerm(entropy, entropy_start, ramp), alignment])
 
@@ -56,7 +56,7 @@ class EnhancedTransportTerm(Term):
 
     def forward(self, batch: Batch) -> Tensor:
         """Value of the term, not yet weighted."""
-        ot = import_pot("etd")
+        ot = import_pot("method 'etd'")
         with full_precision(batch.z_s):
             distances = pair_distances(batch.z_s, batch.z_t)
             mean = distances.detach().mean()

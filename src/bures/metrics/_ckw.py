@@ -16,7 +16,7 @@ from bures.metrics._mmd import ONE_RKHS_RULES, squared_mean_difference
 from bures.metrics._problem import ConditionalProblem, conditional_problem
 from bures.wording import listed
 
-__all__ = ["MissingClassWarning", "ckw", "class_mean_terms", "mean_term", "warn_of_missing_classes"]
+__all__ = ["MissingClassWarning", "ckw", "class_mean_terms", "mean_term", "member_weights", "warn_of_missing_classes"]
 
 
 class MissingClassWarning(UserWarning):
@@ -131,8 +131,8 @@ def class_mean_terms(problem: ConditionalProblem) -> tuple[Tensor, Tensor]:
 
     Both are zero for a class that is missing from one domain.
     """
-    vs, frequency_s = _class_weights(problem.source.labels, problem.source.weights)
-    vt, frequency_t = _class_weights(problem.target.labels, problem.target.weights)
+    vs, frequency_s = member_weights(problem.source.labels, problem.source.weights)
+    vt, frequency_t = member_weights(problem.target.labels, problem.target.weights)
     both = (frequency_s > 0) & (frequency_t > 0)
     dtype = problem.blocks.ss.dtype
     terms = squared_mean_difference(problem.blocks, (vs * both).to(dtype), (vt * both).to(dtype))
@@ -140,7 +140,7 @@ def class_mean_terms(problem: ConditionalProblem) -> tuple[Tensor, Tensor]:
     return terms, torch.where(both, importance, 0.0)
 
 
-def _class_weights(labels: Labels, weights: Tensor) -> tuple[Tensor, Tensor]:
+def member_weights(labels: Labels, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Weights (n, K) whose columns sum to one over the members of a class, and the class frequencies (K,)."""
     mass = weights[:, None] * labels.membership()
     frequency = mass.sum(dim=0)

@@ -46,7 +46,7 @@ def read_chunk(x: Array, y: Array, sample_weight: Array | None, order: list[int]
 
 
 def _read_features(x: Array, feature_map: FeatureMap) -> Tensor:
-    rows = as_rows("x", x).detach().to(feature_map.device)
+    rows = as_rows(x).detach().to(feature_map.device)
     if rows.shape[1] != feature_map.n_inputs and len(rows):
         raise ValueError(f"x has {rows.shape[1]} features but the feature map was fitted on {feature_map.n_inputs}")
     check_finite("x", rows)

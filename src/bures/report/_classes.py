@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from PIL import Image
 
+from bures.report._points import as_uri
 from bures.report._runs import RunRecord
 
 __all__ = ["ClassRow", "Confusions", "class_rows", "confused", "matrix_picture"]
@@ -98,4 +98,4 @@ def matrix_picture(confusion: NDArray[np.int64]) -> Markup:
     pixels[..., 3] = np.rint(255 * np.sqrt(shares))  # the root shows rare confusions
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "PNG", optimize=True)
-    return Markup("data:image/png;base64," + base64.b64encode(stream.getvalue()).decode())
+    return Markup(as_uri(stream.getvalue()))

@@ -37,7 +37,7 @@ def principal_plane(x: NDArray[np.float64], n_components: int = 2) -> NDArray[np
     return plane
 
 
-def tsne_plane(x: NDArray[np.float64], *, seed: int = 0) -> NDArray[np.float64] | None:
+def tsne_plane(x: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """t-SNE of features (n, d) in the plane; None for fewer than 10 samples, or features that are all the same."""
     if len(x) < 10 or not np.ptp(x, axis=0).any():
         return None
@@ -45,7 +45,7 @@ def tsne_plane(x: NDArray[np.float64], *, seed: int = 0) -> NDArray[np.float64] 
     scale = reduced.std(axis=0)[0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libraries below about numbers that are then checked here
-        tsne = TSNE(init="pca", perplexity=min(30.0, (len(x) - 1) / 3), max_iter=500, random_state=seed)
+        tsne = TSNE(init="pca", perplexity=min(30.0, (len(x) - 1) / 3), max_iter=500, random_state=0)
         plane: NDArray[Any] = tsne.fit_transform(reduced / scale)
     return plane.astype(np.float64) if np.isfinite(plane).all() else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
@@ -80,10 +80,10 @@ def line_chart(title: str, series: Sequence[Series], *, as_percent: bool = False
     return _svg("lines", WIDTH, HEIGHT, f"{title} by epoch: {summary}", parts)
 
 
-def _grid(ticks: Sequence[float], up: object, as_percent: bool) -> str:
+def _grid(ticks: Sequence[float], up: Callable[[float], float], as_percent: bool) -> str:
     lines = []
     for tick in ticks:
-        y = up(tick)  # type: ignore[operator]
+        y = up(tick)
         text = f"{100 * tick:.0f}" if as_percent else f"{tick:.4g}".replace("-", MINUS)
         lines.append(
             f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
@@ -92,13 +92,12 @@ def _grid(ticks: Sequence[float], up: object, as_percent: bool) -> str:
     return "".join(lines)
 
 
-def _epoch_axis(first: float, last: float, across: object) -> str:
+def _epoch_axis(first: float, last: float, across: Callable[[float], float]) -> str:
     span = last - first
     step = max(1, round(span / 4))
     marks = [first] if span == 0 else [first + step * i for i in range(int(span // step) + 1)]
     return "".join(
-        f'<text class="tick" x="{across(mark):.1f}" y="{HEIGHT - 6}" '  # type: ignore[operator]
-        f'text-anchor="middle">{mark:.0f}</text>'
+        f'<text class="tick" x="{across(mark):.1f}" y="{HEIGHT - 6}" text-anchor="middle">{mark:.0f}</text>'
         for mark in marks
     )
 

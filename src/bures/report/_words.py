@@ -9,6 +9,7 @@ __all__ = ["MINUS", "count", "duration", "joined", "number", "percent", "points"
 
 MINUS = "\N{MINUS SIGN}"
 THIN = "\N{NARROW NO-BREAK SPACE}"
+LONGEST = 60  # letters of a name that are shown
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -75,6 +76,6 @@ def joined(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def shorten(text: str, length: int = 60) -> str:
+def shorten(text: str) -> str:
     """The end of a long name, where file names differ."""
-    return text if len(text) <= length else "…" + text[1 - length :]
+    return text if len(text) <= LONGEST else "…" + text[1 - LONGEST :]

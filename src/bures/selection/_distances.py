@@ -13,7 +13,7 @@ from torch import Tensor
 from bures.arrays import Array, check_choice, full_precision
 from bures.metrics._ckw import mean_term
 from bures.metrics._problem import ConditionalProblem, conditional_problem
-from bures.selection._evidence import read_alike, read_labels, read_probabilities
+from bures.selection._evidence import read_both
 from bures.selection._predictions import subset
 from bures.selection._validator import register
 
@@ -78,7 +78,7 @@ def negative_ckb(
     True
     """
     parts = (source_features, source_labels, target_features, target_probabilities)
-    return -_distance(*parts, pseudo_labels, eps, max_samples)[0]
+    return -_distance(parts, pseudo_labels, eps, max_samples)[0]
 
 
 @register("ckw")
@@ -121,7 +121,7 @@ def negative_ckw(
     True
     """
     parts = (source_features, source_labels, target_features, target_probabilities)
-    within, problem = _distance(*parts, pseudo_labels, eps, max_samples)
+    within, problem = _distance(parts, pseudo_labels, eps, max_samples)
     if problem is None:
         return math.nan
     # Classes that hard pseudo-labels lack are left out of the means without a warning: that happens often.
@@ -140,26 +140,14 @@ def shared_distances() -> Iterator[None]:
 
 
 def _distance(
-    source_features: Array,
-    source_labels: Array,
-    target_features: Array,
-    target_probabilities: Array,
-    pseudo_labels: str,
-    eps: str | float,
-    max_samples: int,
+    arrays: tuple[Array, Array, Array, Array], pseudo_labels: str, eps: str | float, max_samples: int
 ) -> Distance:
     known = _known.get()
-    arrays = (source_features, source_labels, target_features, target_probabilities)
     key = (*map(id, arrays), pseudo_labels, eps, max_samples)
     if known is not None and key in known:
         return known[key][1]
     check_choice("pseudo_labels", pseudo_labels, PSEUDO_LABELS)
-    p = read_probabilities("target_probabilities", target_probabilities)
-    y = read_labels("source_labels", source_labels, p.shape[1])
-    xs, xt = read_alike({"source_features": source_features, "target_features": target_features}).values()
-    for name, labels, x in (("source_labels", y, xs), ("target_probabilities", p, xt)):
-        if len(labels) != len(x):
-            raise ValueError(f"{name} has {len(labels)} rows but there are {len(x)} features; accepted is one each")
+    xs, y, xt, p = read_both(*arrays)
     s, t = subset(len(xs), max_samples), subset(len(xt), max_samples)
     xs, y, xt, p = xs[s], y[s], xt[t], p[t].double()
     if _one_point(torch.cat([xs, xt])):

@@ -12,7 +12,7 @@ from torch import Tensor
 from bures.arrays import Array, as_tensor, check_finite, describe, numpy_to_tensor, refuse_masked
 from bures.columns import column_names, column_order
 
-__all__ = ["Evidence", "check_needs", "read_alike", "read_features", "read_labels", "read_probabilities"]
+__all__ = ["Evidence", "check_needs", "read_alike", "read_both", "read_features", "read_labels", "read_probabilities"]
 
 TOLERANCE = 1e-3  # of the sum of a row of probabilities, which may come from half precision
 
@@ -153,6 +153,19 @@ def read_alike(tables: Mapping[str, Array]) -> dict[str, Tensor]:
         x = read_features(name, value)
         read[name] = x if order is None else x[:, order]
     return read
+
+
+def read_both(
+    source_features: Array, source_labels: Array, target_features: Array, target_probabilities: Array
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Read features (n, d) and classes (n,) of the source, features (m, d) and probabilities (m, K) of the target."""
+    p = read_probabilities("target_probabilities", target_probabilities)
+    y = read_labels("source_labels", source_labels, p.shape[1])
+    xs, xt = read_alike({"source_features": source_features, "target_features": target_features}).values()
+    for name, labels, x in (("source_labels", y, xs), ("target_probabilities", p, xt)):
+        if len(labels) != len(x):
+            raise ValueError(f"{name} has {len(labels)} rows but there are {len(x)} features; accepted is one each")
+    return xs, y, xt, p
 
 
 def read_probabilities(name: str, value: Array) -> Tensor:

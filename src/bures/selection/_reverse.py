@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from bures.arrays import Array
-from bures.selection._evidence import read_alike, read_labels, read_probabilities
+from bures.selection._evidence import read_both
 from bures.selection._validator import register
 
 __all__ = ["reverse_accuracy"]
@@ -55,12 +55,7 @@ def reverse_accuracy(
     >>> reverse_accuracy(xs, y, xt, np.array([[0.0, 1.0], [1.0, 0.0]]))
     0.0
     """
-    xs, xt = read_alike({"source_features": source_features, "target_features": target_features}).values()
-    p = read_probabilities("target_probabilities", target_probabilities)
-    y = read_labels("source_labels", source_labels, p.shape[1])
-    for name, labels, x in (("source_labels", y, xs), ("target_probabilities", p, xt)):
-        if len(labels) != len(x):
-            raise ValueError(f"{name} has {len(labels)} rows but there are {len(x)} features; accepted is one each")
+    xs, y, xt, p = read_both(source_features, source_labels, target_features, target_probabilities)
     if xs.shape[1] != xt.shape[1]:
         raise ValueError(f"source_features has {xs.shape[1]} columns but target_features {xt.shape[1]}")
     if classifier is not None:

@@ -10,7 +10,7 @@ from bures.wording import listed
 
 __all__ = ["advise", "conditional_words", "headline", "label_words", "marginal_words"]
 
-NAMES = {"label": "P(Y)", "marginal": "P(X)", "conditional": "P(X|Y)"}
+SMALL = 0.05  # shifts below this are called so
 
 
 def evidence(p_value: float, level: float) -> str:
@@ -22,8 +22,8 @@ def evidence(p_value: float, level: float) -> str:
     return "strong evidence" if p_value <= 0.01 else "evidence"
 
 
-def _size(value: float, small: float, large: float) -> str:
-    return "small" if value < small else "large" if value >= large else "moderate"
+def _size(value: float, large: float) -> str:
+    return "small" if value < SMALL else "large" if value >= large else "moderate"
 
 
 def label_words(p_value: float, size: float, level: float, *, predicted: bool) -> str:
@@ -32,7 +32,7 @@ def label_words(p_value: float, size: float, level: float, *, predicted: bool) -
     text = f"{evidence(p_value, level)} {what} (p = {p_value:.2g})"
     if p_value <= level:
         estimated = "an estimated " if predicted else ""
-        text += f"; {estimated}{size:.0%} of the samples would have to change class, a {_size(size, 0.05, 0.2)} shift"
+        text += f"; {estimated}{size:.0%} of the samples would have to change class, a {_size(size, 0.2)} shift"
     return text
 
 
@@ -40,7 +40,7 @@ def marginal_words(p_value: float, size: float, level: float, label_share: float
     """The sentence on P(X)."""
     text = f"{evidence(p_value, level)} that the features differ as a whole (p = {p_value:.2g})"
     if p_value <= level:
-        text += f", a {_size(size, 0.05, 0.25)} effect ({size:.2g})"
+        text += f", a {_size(size, 0.25)} effect ({size:.2g})"
         if label_share >= 0.05:
             text += f"; class frequencies explain {label_share:.0%} of it"
     return text
@@ -53,7 +53,7 @@ def conditional_words(
     given = "predicted classes" if predicted else "classes"
     text = f"{evidence(p_value, level)} that {given} look different (p = {p_value:.2g})"
     if p_value <= level:
-        text += f", a {_size(size, 0.05, 0.25)} effect ({size:.2g})"
+        text += f", a {_size(size, 0.25)} effect ({size:.2g})"
         if len(shifted) == n_classes > 1:
             text += f"; it is in all {n_classes} classes"
         elif shifted:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -132,7 +131,8 @@ def out_of_fold_labels(
     rng = np.random.default_rng(seed)
     predicted_s, predicted_t = np.empty_like(y), np.empty(len(t), dtype=y.dtype)
     fold_s, fold_t = _folds(y, n_folds, rng), _folds(np.zeros(len(t)), n_folds, rng)
-    for fold, train, held_s, held_t in _parts(fold_s, fold_t, n_folds):
+    for fold in range(n_folds):
+        train, held_s, held_t = fold_s != fold, fold_s == fold, fold_t == fold
         held = np.concatenate([s[held_s], t[held_t]])
         labels = _fit_predict(classifier, s[train], y[train], held, seed + fold)
         predicted_s[held_s], predicted_t[held_t] = labels[: held_s.sum()], labels[held_s.sum() :]
@@ -148,13 +148,6 @@ def _folds(strata: NDArray[Any], n_folds: int, rng: np.random.Generator) -> NDAr
     fold = np.empty(len(strata), dtype=np.int64)
     fold[by_class] = np.arange(len(strata)) % n_folds
     return fold
-
-
-def _parts(
-    fold_s: NDArray[np.int64], fold_t: NDArray[np.int64], n_folds: int
-) -> Iterator[tuple[int, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]]:
-    for fold in range(n_folds):
-        yield fold, fold_s != fold, fold_s == fold, fold_t == fold
 
 
 def _fit_predict(classifier: Any, x: NDArray[Any], y: NDArray[Any], held: NDArray[Any], seed: int) -> NDArray[Any]:

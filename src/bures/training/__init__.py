@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bures.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from bures.selection._predictions import information as information
     from bures.training._adapt import Run as Run
     from bures.training._adapt import adapt as adapt
     from bures.training._assembly import NetworkSpec as NetworkSpec
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from bures.training._evaluation import Evaluation as Evaluation
     from bures.training._evaluation import Evaluator as Evaluator
     from bures.training._evaluation import effective_classes as effective_classes
-    from bures.training._evaluation import information as information
     from bures.training._export import OnnxExport as OnnxExport
     from bures.training._export import export_onnx as export_onnx
     from bures.training._gather import gather_rows as gather_rows
@@ -70,7 +70,7 @@ _HOMES = {
     "Evaluation": "bures.training._evaluation",
     "Evaluator": "bures.training._evaluation",
     "effective_classes": "bures.training._evaluation",
-    "information": "bures.training._evaluation",
+    "information": "bures.selection._predictions",
     "OnnxExport": "bures.training._export",
     "export_onnx": "bures.training._export",
     "gather_rows": "bures.training._gather",

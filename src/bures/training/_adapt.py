@@ -150,7 +150,7 @@ def adapt(
     if on_epoch is not None and devices > 1:
         raise ValueError(f"on_epoch is called in one process of devices={devices}; accepted is devices=1 with it")
     with quiet():
-        setting = prepare(source, target, evaluation, recipe, partial, in_memory, n_workers)
+        setting = prepare(source, target, evaluation, recipe, partial=partial, in_memory=in_memory, n_workers=n_workers)
         check_devices(setting, devices, strategy, sync_batchnorm)
         trainer_options = {
             "accelerator": accelerator,
@@ -173,7 +173,8 @@ def adapt(
                 session = Session(
                     folder, setting, checkpoint_every, begun, progress, on_epoch, keep_files=keep_files, devices=devices
                 )
-                _work(session, trainer_options, leads)
+                with session.signals:
+                    _work(session, trainer_options, leads)
         if world_size() > 1:
             torch.distributed.barrier()  # the others read what the first has written
         return Run(folder.path, folder.read_manifest())
@@ -181,11 +182,6 @@ def adapt(
 
 def _work(session: Session, trainer_options: dict[str, Any], leads: bool) -> None:
     """Train and write what came of it; whatever ends this before its time is noted in the manifest."""
-    with session.signals:
-        _work_and_note(session, trainer_options, leads)
-
-
-def _work_and_note(session: Session, trainer_options: dict[str, Any], leads: bool) -> None:
     cause: BaseException | None
     try:
         heads = session.setting.head_recipes

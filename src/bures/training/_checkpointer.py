@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -91,13 +90,14 @@ class Checkpointer(L.Callback):
         heard = self.signals.heard  # once: a signal that comes after this is for the next step, which saves its state
         asked = always or heard is not None
         if self.every is not None and trainer.is_global_zero and (asked or time.monotonic() - self._last >= self.every):
-            self._save(self.folder.checkpoint, trainer, module)
+            self._save(trainer, module)
         if heard is not None and trainer.is_global_zero:
             if trainer.strategy.launcher is not None:  # the others wait for this process and have nothing to save
                 trainer.strategy.launcher.kill(signal.SIGKILL)
             raise self.signals.stopped(heard, module.steps_done, saved=self.every is not None)
 
-    def _save(self, path: Path, trainer: L.Trainer, module: AdaptationModule) -> None:
+    def _save(self, trainer: L.Trainer, module: AdaptationModule) -> None:
+        path = self.folder.checkpoint
         module.check_finite()  # a checkpoint is always one that training can go on from
         try:
             save_checkpoint(path, self._state(trainer, module), self.fingerprint)

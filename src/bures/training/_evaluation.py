@@ -13,7 +13,7 @@ from bures.data import Domain, HiddenLabels
 from bures.networks import Backbone, Network
 from bures.selection import Evidence, Reliability, Validator, fit_temperature, importance_weights, make_validator
 from bures.selection._distances import shared_distances
-from bures.selection._predictions import information, row_entropies
+from bures.selection._predictions import row_entropies
 from bures.training._backbone_rows import BackboneRows
 from bures.training._inputs import Inputs
 from bures.training._placement import move_samples
@@ -25,7 +25,7 @@ from bures.training._prediction import (
     with_target_statistics,
 )
 
-__all__ = ["Evaluation", "Evaluator", "effective_classes", "effective_number", "information", "predicted_frequencies"]
+__all__ = ["Evaluation", "Evaluator", "effective_classes", "effective_number", "predicted_frequencies"]
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
 import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from bures.arrays import check_positive
 from bures.data import TensorSamples
 from bures.files import atomic_file, check_output
 from bures.training._prediction import predict_samples
+from bures.training._quiet import errors_alone
 from bures.training._saved_model import SavedModel
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def export_onnx(model: SavedModel, path: str | Path, *, tolerance: float = 1e-4,
     >>> export_onnx(load_model("runs/mnist-usps-ckb"), "model.onnx")  # doctest: +SKIP
     OnnxExport(path=PosixPath('model.onnx'), input_name='images', input_shape=(1, 28, 28), difference=1.2e-07)
     """
-    _import_onnx()
+    _check_onnx()
     tolerance = check_positive("tolerance", tolerance)
     if opset < OPSET:
         raise ValueError(f"opset={opset} is out of range; accepted are {OPSET} and later versions of ONNX's operators")
@@ -221,26 +222,17 @@ def _trials(model: SavedModel) -> list[Tensor]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep what the exporter says about itself from the user."""
-    names = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
-    loggers = [logging.getLogger(name) for name in names]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            for category in (DeprecationWarning, FutureWarning, UserWarning):
-                warnings.filterwarnings("ignore", category=category, module=r"(torch|onnxscript|onnx_ir|copyreg)\b.*")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    with errors_alone("torch.onnx", "torch.export", "onnxscript", "onnx_ir"), warnings.catch_warnings():
+        for category in (DeprecationWarning, FutureWarning, UserWarning):
+            warnings.filterwarnings("ignore", category=category, module=r"(torch|onnxscript|onnx_ir|copyreg)\b.*")
+        yield
 
 
-def _import_onnx() -> tuple[Any, ...]:
+def _check_onnx() -> None:
+    """Raise where a package that the export needs is missing or too old."""
     try:
-        import onnx
-        import onnxruntime
-        import onnxscript
+        for package in ("onnx", "onnxruntime", "onnxscript"):
+            import_module(package)
     except ImportError as error:
         raise ImportError(
             f'exporting to ONNX needs {error.name or "onnx"}; install the extra: pip install "bures[onnx]"'
@@ -248,4 +240,3 @@ def _import_onnx() -> tuple[Any, ...]:
     version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
     if version < (2, 6):
         raise ImportError(f"exporting to ONNX needs torch 2.6 or newer, but {torch.__version__} is installed")
-    return onnx, onnxruntime, onnxscript

@@ -18,7 +18,6 @@ from bures.networks import Network
 from bures.tensor_files import read_tensors, write_tensors
 from bures.training._assembly import NetworkSpec
 from bures.training._evaluation import Evaluation, Evaluator
-from bures.training._inputs import Inputs
 from bures.training._pictures import picture_sheet, read_sheet
 from bures.training._prediction import Predictions, can_adapt_batchnorm, predict_samples, with_target_statistics
 from bures.training._recipe import Recipe
@@ -103,16 +102,6 @@ class KeptSamples:
     target: KeptDomain
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """The chosen samples of a domain, and what is known of them but for their features."""
-
-    domain: Domain
-    total: int
-    index: Tensor
-    labels: Tensor | None
-
-
 def _choose(domain: Domain, n_features: int) -> Tensor:
     """Numbers of the samples to be kept, in random order; the same for every run on as many samples."""
     n = min(KEPT, max(NUMBERS // max(n_features, 1), BEFORE))
@@ -145,47 +134,51 @@ def keep(
         Statistics of the evaluation. With "target", each domain is forwarded with statistics of its own, as in
         training, where a batch of either is normalised by itself.
     """
-    width = evaluation.predictions.features.shape[1]
-    numbers = _choose(source, width)
-    part_s = _Part(
-        source.take(numbers), len(source), numbers, None if source.labels is None else source.labels[numbers]
-    )
-    numbers = _choose(evaluator.domain, width)
-    part_t = _Part(
-        evaluator.domain.take(numbers), len(evaluator.domain), numbers, evaluator.labels_for_the_record(numbers)
-    )
     own = batchnorm == "target" and can_adapt_batchnorm(network)
+    inputs, n_workers = evaluator.inputs, evaluator.n_workers
 
-    def forward(part: _Part, by: Network, n: int | None = None) -> Predictions:
-        return _forward(by, part.domain.samples, evaluator.inputs, own, n, evaluator.n_workers)
+    def forward(samples: Samples, by: Network) -> Predictions:
+        if own and len(samples) > 1:  # one sample has no variance
+            by = with_target_statistics(by, samples, inputs, n_workers=n_workers)
+        return predict_samples(by, samples, inputs, n_workers=n_workers)
 
-    after_t = Predictions(*(values[part_t.index] for values in evaluation.predictions))
+    def before(domain: Domain) -> Tensor:
+        return forward(domain.samples.subset(torch.arange(min(BEFORE, len(domain)))), start).features
+
+    target, width = evaluator.domain, evaluation.predictions.features.shape[1]
+    index_s, index_t = _choose(source, width), _choose(target, width)
+    chosen_s, chosen_t = source.take(index_s), target.take(index_t)
+    after_s = forward(chosen_s.samples, network)
+    after_t = Predictions(*(values[index_t] for values in evaluation.predictions))
+    labels_t = evaluator.labels_for_the_record(index_t)
     return KeptSamples(
         source.class_names,
         "own" if own else "training",
-        _kept_domain(part_s, forward(part_s, network), forward(part_s, start, BEFORE).features),
-        _kept_domain(part_t, after_t, forward(part_t, start, BEFORE).features),
+        _kept_domain(chosen_s, len(source), index_s, chosen_s.labels, after_s, before(chosen_s)),
+        _kept_domain(chosen_t, len(target), index_t, labels_t, after_t, before(chosen_t)),
     )
 
 
-def _kept_domain(part: _Part, after: Predictions, before: Tensor) -> KeptDomain:
-    """Put together what is kept of a domain."""
+def _kept_domain(
+    chosen: Domain, total: int, index: Tensor, labels: Tensor | None, after: Predictions, before: Tensor
+) -> KeptDomain:
+    """What is kept of the chosen samples of a domain."""
     p = after.probabilities.double()
     confidence, prediction = p.max(dim=1)
     entropy: Tensor = torch.special.entr(p).sum(dim=1)
-    sheet, side = picture_sheet(part.domain.samples)
+    sheet, side = picture_sheet(chosen.samples)
     return KeptDomain(
-        name=part.domain.name,
-        total=part.total,
-        index=part.index.int(),
+        name=chosen.name,
+        total=total,
+        index=index.int(),
         features=_half(after.features),
         before=_half(before),
         prediction=prediction.int(),
         confidence=confidence.float(),
         entropy=entropy.float(),
-        labels=None if part.labels is None else part.labels.int(),
-        p_true=None if part.labels is None else p.gather(1, part.labels.long()[:, None])[:, 0].float(),
-        ids=part.domain.ids,
+        labels=None if labels is None else labels.int(),
+        p_true=None if labels is None else p.gather(1, labels.long()[:, None])[:, 0].float(),
+        ids=chosen.ids,
         sheet=sheet,
         side=side,
     )
@@ -195,16 +188,6 @@ def start_network(spec: NetworkSpec, recipe: Recipe) -> Network:
     """The network as it was before the first step."""
     weights = None if spec.name == "identity" else recipe.weights
     return spec.build(weights=weights, download=recipe.download_weights, seed=recipe.seed)[0]
-
-
-def _forward(
-    network: Network, samples: Samples, inputs: Inputs, own: bool, n: int | None, n_workers: int
-) -> Predictions:
-    if n is not None:
-        samples = samples.subset(torch.arange(min(n, len(samples))))
-    if own and len(samples) > 1:  # one sample has no variance
-        network = with_target_statistics(network, samples, inputs, n_workers=n_workers)
-    return predict_samples(network, samples, inputs, n_workers=n_workers)
 
 
 def _half(values: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ from torch.optim import Optimizer
 from bures.arrays import at_least_float32
 from bures.methods import Batch, Method, OwnStep, OwnTraining
 from bures.methods._own_training import NETWORK
-from bures.networks import Network
 from bures.training._batches import Step
 from bures.training._inputs import Inputs
 from bures.training._recipe import Recipe
@@ -27,7 +26,7 @@ __all__ = ["make_own_step", "own_optimisers", "sample_shape", "warn_of_what_is_i
 IGNORED = ("queue", "consistency")  # fields of a recipe that belong to the steps of the trainer
 
 
-def sample_shape(network: Network, inputs: Inputs, in_features: int | None) -> tuple[int, ...]:
+def sample_shape(inputs: Inputs, in_features: int | None) -> tuple[int, ...]:
     """Shape (C, H, W) of the images, or (d,) of the feature vectors, that a network sees in training."""
     if inputs.preprocessing is None or inputs.image_size is None:
         return (in_features or 0,)

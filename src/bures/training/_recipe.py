@@ -15,7 +15,7 @@ from bures.methods import Method, make_method, method_names, method_options
 from bures.selection import DEFAULT_VALIDATOR, Validator, make_validator, validator_names
 from bures.training._augment import AUGMENTATIONS
 from bures.training._recipe_ranges import check_ranges
-from bures.training._recipe_values import read_epoch, read_field, read_names, read_options
+from bures.training._recipe_values import read_epoch, read_field, read_options, read_validators
 from bures.training._sizes import network_for, stored_side
 
 __all__ = ["Recipe"]
@@ -213,7 +213,7 @@ class Recipe:
         if self.epoch not in EPOCHS:
             object.__setattr__(self, "epoch", read_epoch(self.epoch))
         object.__setattr__(self, "options", read_options(self.options))
-        object.__setattr__(self, "validators", read_names("validators", self.validators))
+        object.__setattr__(self, "validators", read_validators(self.validators))
         check_ranges(self)
         self._check_options()
         self._check_validators()

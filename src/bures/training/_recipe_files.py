@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from bures.files import read_yaml
+from bures.files import read_text, read_yaml
 from bures.training._recipe import Recipe
 
 __all__ = ["is_recipe_file", "load_recipe", "recipe_content", "recipe_names"]
@@ -67,10 +67,7 @@ def recipe_content(name: str | Path) -> dict[str, Any]:
     path = Path(text)
     if not path.is_file():
         raise FileNotFoundError(f"recipe={text!r} is not a file")
-    try:
-        return _parse(text, path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{text} is no text in UTF-8: {error}") from error
+    return _parse(text, read_text(path, text))
 
 
 @cache  # of grids each cell asks, and once more for every run that it may be in common with another grid

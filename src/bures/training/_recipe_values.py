@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["as_number", "read_epoch", "read_field", "read_names", "read_options"]
+__all__ = ["as_number", "read_epoch", "read_field", "read_options", "read_validators"]
 
 
 def read_field(name: str, value: Any, kind: str) -> Any:
@@ -39,10 +39,10 @@ def read_epoch(value: Any) -> int:
     return number
 
 
-def read_names(name: str, value: Any) -> tuple[str, ...]:
+def read_validators(value: Any) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not all(isinstance(item, str) for item in names):
-        raise ValueError(f"{name}={value!r} is no list of names; accepted is for example [im, snd]")
+        raise ValueError(f"validators={value!r} is no list of names; accepted is for example [im, snd]")
     return tuple(dict.fromkeys(names))
 
 

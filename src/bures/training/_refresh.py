@@ -36,7 +36,7 @@ def refresh_samples(
     folder = RunFolder(path)
     manifest = folder.read_manifest()
     recipe = Recipe(**manifest["recipe"])
-    setting = prepare(source, target, evaluation, recipe, partial, None, None)
+    setting = prepare(source, target, evaluation, recipe, partial=partial)
     for side, digest in setting.checksums.items():
         if manifest["data"][side]["checksum"] != digest:
             raise ValueError(f"the {side} samples are not those of the run in {path}; its features cannot be made anew")

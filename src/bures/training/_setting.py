@@ -76,9 +76,10 @@ def prepare(
     target: Domain,
     evaluation: Domain | None,
     recipe: Recipe,
+    *,
     partial: bool,
-    in_memory: bool | None,
-    n_workers: int | None,
+    in_memory: bool | None = None,
+    n_workers: int | None = None,
 ) -> Setting:
     """Align, hide, assemble: everything that has to be there before the first step."""
     _check_arguments(source, target, evaluation, recipe)
@@ -148,7 +149,7 @@ def make_ready(method: Method, recipe: Recipe, spec: NetworkSpec, network: Netwo
     """Give a method the parts of its own that depend on the network."""
     with torch.random.fork_rng(devices=[]):  # a method's weights depend on the seed of the recipe alone
         torch.default_generator.manual_seed(derive_seed(recipe.seed, "method"))
-        method.prepare(network, sample_shape(network, inputs, spec.in_features))
+        method.prepare(network, sample_shape(inputs, spec.in_features))
         method.setup(int(getattr(network.head, "out_features", 0)), spec.n_classes)
 
 

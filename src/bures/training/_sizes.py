@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from bures.data._diagnosis import SMALL_IMAGE
 from bures.data._extraction import CROPPED, WARPED
 
 __all__ = ["network_for", "stored_side"]
-
-SMALL_IMAGE = 32  # up to this side images are taken for digits and the like
 
 
 def network_for(network: str, side: int) -> str:
