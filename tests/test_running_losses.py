@@ -86,6 +86,30 @@ def test_memories_have_no_graph_and_are_saved():
     assert torch.equal(again(*last), loss(*last))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_memories_keep_their_digits_in_a_module_of_another_dtype(dtype):
+    # A trainer in half precision reads a checkpoint, and then converts the module.
+    loss, again = (bures.RunningCKWLoss(4, 3, n_waves=8) for _ in range(2))
+    *seen, last = batches(5, dtype=torch.float32)
+    for batch in seen:
+        loss(*batch)
+    before = {name: buffer.dtype for name, buffer in again.named_buffers()}
+    again.load_state_dict(loss.state_dict())
+    holder = torch.nn.ModuleList([torch.nn.Linear(2, 2), again]).to(dtype)
+    assert holder[0].weight.dtype == dtype
+    assert {name: buffer.dtype for name, buffer in again.named_buffers()} == before
+    assert torch.equal(again(*last), loss(*last))
+
+
+def test_the_random_features_are_those_of_the_seed_whatever_the_default_dtype():
+    expected = bures.RunningCKWLoss(4, 3, n_waves=8).waves
+    torch.set_default_dtype(torch.float64)  # as in the steps of a trainer in float64
+    try:
+        assert torch.equal(bures.RunningCKWLoss(4, 3, n_waves=8).waves, expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_evaluation_leaves_no_trace():
     loss = bures.RunningCKWLoss(4, 3, n_waves=8).eval()
     before = {name: buffer.clone() for name, buffer in loss.named_buffers()}
