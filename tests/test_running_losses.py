@@ -110,6 +110,15 @@ def test_the_random_features_are_those_of_the_seed_whatever_the_default_dtype():
         torch.set_default_dtype(torch.float32)
 
 
+def test_the_moments_are_on_the_default_device():
+    torch.set_default_device("meta")
+    try:
+        loss = bures.RunningCKWLoss(4, 3, n_waves=8)
+    finally:
+        torch.set_default_device(None)
+    assert {buffer.device.type for buffer in loss.buffers()} == {"meta"}
+
+
 def test_evaluation_leaves_no_trace():
     loss = bures.RunningCKWLoss(4, 3, n_waves=8).eval()
     before = {name: buffer.clone() for name, buffer in loss.named_buffers()}

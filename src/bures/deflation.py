@@ -155,7 +155,7 @@ def sketch(n: int, rank: int, dtype: torch.dtype, device: torch.device) -> Tenso
     """Fixed directions (n, rank): the same matrix has the same norm at every call."""
     generator = torch.Generator().manual_seed(0)
     with torch.inference_mode(False):  # kept for calls of every kind
-        return torch.randn(n, rank, generator=generator, dtype=dtype).to(device)
+        return torch.randn(n, rank, generator=generator, dtype=dtype, device="cpu").to(device)
 
 
 def converging(decompose: Callable[[Tensor], tuple[Tensor, ...]], matrix: Tensor) -> tuple[Tensor, ...]:

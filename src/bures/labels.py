@@ -274,7 +274,7 @@ def _index_columns(side: _Side, n_classes: int, other: _Side) -> Labels:
             f"{side.argument} holds a {describe(index)} but {other.argument} is a matrix of {n_classes} columns; "
             f"{side.argument} must then be integers from 0 to {n_classes - 1} that number these columns"
         )
-    index = torch.as_tensor(index if isinstance(index, Tensor) else index.astype(np.int64))
+    index = index if isinstance(index, Tensor) else torch.from_numpy(index.astype(np.int64))
     index = index.to(device=other.values.device, dtype=torch.int64)
     if checks_values():
         low, high = int(index.min()), int(index.max())

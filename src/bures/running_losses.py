@@ -119,13 +119,14 @@ class RunningCKWLoss(nn.Module):
         self.decay, self.means, self.covariances = decay, means, covariances
         self.eps = check_positive("eps", eps)
         generator = torch.Generator().manual_seed(check_seed(seed))
-        waves = math.sqrt(2) * torch.randn(n_features, n_waves // 2, generator=generator, dtype=torch.float32)
-        self.register_buffer("waves", waves)
+        shape, kind = (n_features, n_waves // 2), torch.float32
+        waves = math.sqrt(2) * torch.randn(shape, generator=generator, dtype=kind, device=generator.device)
+        self.register_buffer("waves", waves.to(torch.get_default_device()))
         # Zero stands for a bandwidth that the first batches will decide.
         given = 0.0 if bandwidth is None else check_positive("bandwidth", bandwidth)
         self.register_buffer("bandwidth", torch.tensor(given, dtype=torch.float64))
         for side in "st":
-            for name, zeros in Scatter.zeros(n_waves, self.n_classes, waves.device).tensors().items():
+            for name, zeros in Scatter.zeros(n_waves, self.n_classes, self.waves.device).tensors().items():
                 self.register_buffer(f"{name}_{side}", zeros)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningCKWLoss:
