@@ -20,6 +20,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from bures.arrays import check_flags
 from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
 from bures.figures._style import Style, style_named
@@ -134,6 +135,7 @@ def feature_state(
     seed : int, optional
         Of the samples and of t-SNE.
     """
+    check_flags(own_statistics=own_statistics)
     generator = torch.Generator().manual_seed(seed)
     chosen_s, chosen_t = (
         domain.take(torch.randperm(len(domain), generator=generator)[:n].sort().values) for domain in (source, target)
