@@ -152,6 +152,8 @@ class SmallLabels:
         totals = np.add.reduce(rows, axis=1)
         if not (rows.min() >= -1e-4 and totals.min() >= 1 - 1e-4 and totals.max() <= 1 + 1e-4):
             return None
+        if rows.shape[1] == 1:
+            rows = np.ones_like(rows)  # as in `bures.labels`
         noise = label_noise(torch.finfo(labels.dtype).eps) * float(rows.max())  # differences below it are rounding
         read = cls(rows, noise**2)
         read.width = max(2 * float(np.vdot(read.centred, read.centred)) / len(rows), read.width)
