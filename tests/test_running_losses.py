@@ -110,6 +110,22 @@ def test_the_random_features_are_those_of_the_seed_whatever_the_default_dtype():
         torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.parametrize("size", [1e-36, 1e-22, 1e20, 1e30])
+def test_the_size_of_the_features_does_not_matter_to_a_bandwidth_of_theirs(size):
+    """Squares of such features leave the range of float32."""
+    found, gradients = [], []
+    for unit in (1.0, size):
+        loss = bures.RunningCKWLoss(4, 3, n_waves=8)
+        for z_s, y, z_t, p_t in batches(2):
+            leaf = (unit * z_s).float().requires_grad_()
+            value = loss(leaf, y, (unit * z_t).float(), p_t.float())
+            value.backward()
+        found.append(float(value.detach()))
+        gradients.append(unit * leaf.grad.double())
+    assert found[1] == pytest.approx(found[0], rel=1e-5)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-7)
+
+
 def test_the_moments_are_on_the_default_device():
     torch.set_default_device("meta")
     try:

@@ -182,7 +182,7 @@ class RunningCKWLoss(nn.Module):
 
     def _features(self, z: Tensor, bandwidth: Tensor) -> Tensor:
         z = at_least_float32(z)
-        phase = z @ (self.waves.to(z) / bandwidth.to(z).sqrt())
+        phase = z @ (self.waves.to(z) / bandwidth.sqrt().to(z))  # squares leave the range of float32
         return torch.cat([phase.cos(), phase.sin()], dim=1) / math.sqrt(phase.shape[1])
 
     def _covariance_part(self, s: Scatter, t: Scatter) -> Tensor:
