@@ -7,6 +7,7 @@ first decomposition would give these alone: they are found by subspace iteration
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -42,6 +43,9 @@ LEVELLED = 8
 LEVEL_ERROR = 3e-4
 """How far levelling may turn the polar factor of a float32 matrix."""
 
+HARMLESS = 2.0**-20, 2.0**20
+"""Between these, the largest entry of a matrix leaves the squares of its Gram matrices in the range of float32."""
+
 RESOLVED = {torch.float32: 1e-2, torch.float64: 3e-5}
 """Singular values above this share of the largest are taken from a Gram matrix of that dtype.
 
@@ -68,6 +72,16 @@ def eigh_of_gram(gram: Tensor) -> tuple[Tensor, Tensor]:
 
 def deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
     """Norm and polar factor of a tall matrix (m, n) from Gram matrices in its dtype."""
+    lowest, highest = torch.aminmax(matrix)
+    size = max(-float(lowest), float(highest))
+    if HARMLESS[0] < size < HARMLESS[1] or not 0 < size < math.inf:
+        return _deflate(matrix, overwrite=overwrite)
+    unit = math.ldexp(1.0, math.frexp(size)[1] - 1)
+    norm, polar = _deflate(matrix.div_(unit) if overwrite else matrix / unit, overwrite=True)
+    return norm * unit, polar
+
+
+def _deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
     gram = matrix.mT @ matrix
     if matrix.dtype != torch.float32 or not is_steep(gram):
         return _deflate_level(matrix, gram, overwrite=overwrite)
