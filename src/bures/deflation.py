@@ -21,6 +21,7 @@ __all__ = [
     "deflate",
     "eigh_of_gram",
     "gram_norm_and_polar",
+    "harmless_unit",
     "is_steep",
     "level_leading",
     "rounding_share",
@@ -72,13 +73,19 @@ def eigh_of_gram(gram: Tensor) -> tuple[Tensor, Tensor]:
 
 def deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
     """Norm and polar factor of a tall matrix (m, n) from Gram matrices in its dtype."""
+    if (unit := harmless_unit(matrix)) == 1:
+        return _deflate(matrix, overwrite=overwrite)
+    norm, polar = _deflate(matrix.div_(unit) if overwrite else matrix / unit, overwrite=True)
+    return norm * unit, polar
+
+
+def harmless_unit(matrix: Tensor) -> float:
+    """A power of two in units of which squares of squares stay in the range of float32; one where they do anyway."""
     lowest, highest = torch.aminmax(matrix)
     size = max(-float(lowest), float(highest))
     if HARMLESS[0] < size < HARMLESS[1] or not 0 < size < math.inf:
-        return _deflate(matrix, overwrite=overwrite)
-    unit = math.ldexp(1.0, math.frexp(size)[1] - 1)
-    norm, polar = _deflate(matrix.div_(unit) if overwrite else matrix / unit, overwrite=True)
-    return norm * unit, polar
+        return 1.0
+    return math.ldexp(1.0, math.frexp(size)[1] - 1)
 
 
 def _deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
