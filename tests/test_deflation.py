@@ -133,6 +133,39 @@ def test_the_norm_and_the_factor_are_those_of_the_svd_at_every_scale():
             assert float((u.T @ polar.double() @ v - torch.eye(len(u))).abs().max()) < 5e-3
 
 
+@pytest.mark.parametrize("kind", ["one direction", "falling", "level"])
+@pytest.mark.parametrize("size", [1e-35, 1e-30, 1e-24, 1e-15, 1e-8, 1e12, 1e30])
+def test_matrices_whose_squares_leave_the_range_have_the_norm_of_the_svd(size, kind):
+    """Nearly all kernels of a very wide or narrow bandwidth are the same number, and what is left of them is small."""
+    for seed in range(4):
+        matrix = torch.randn(170, 130, generator=torch.Generator().manual_seed(seed))
+        if kind == "one direction":
+            matrix = torch.outer(matrix[:, 0], matrix[0]) + 1e-7 * matrix
+        elif kind == "falling":
+            matrix = matrix * torch.logspace(0, -6, 130)
+        unscaled = deflation.deflate(matrix, overwrite=False)
+        given = matrix * size
+        norm, polar = deflation.deflate(given, overwrite=False)
+        assert torch.equal(given, matrix * size)
+        exact = float(torch.linalg.svdvals(given.double()).sum())
+        assert float(norm) == pytest.approx(exact, rel=1e-6)
+        assert bool(polar.isfinite().all())
+        if kind == "level":
+            torch.testing.assert_close(polar, unscaled[1], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("exponent", [-54, -53, -52, -51])
+def test_a_table_of_rounding_errors_has_a_norm(exponent):
+    """What centring leaves of a constant kernel: a number for each pair of classes, whose squares lose their digits."""
+    for seed in range(32):
+        generator = torch.Generator().manual_seed(seed)
+        rows, columns = (torch.randint(k, (n,), generator=generator) for k, n in ((3, 170), (2, 130)))
+        matrix = torch.randn(3, 2, generator=generator)[rows][:, columns] * 2.0**exponent
+        norm, polar = deflation.deflate(matrix, overwrite=False)
+        assert float(norm) == pytest.approx(float(torch.linalg.svdvals(matrix.double()).sum()), rel=1e-5)
+        assert bool(polar.isfinite().all())
+
+
 def test_rounding_is_left_out_of_the_factor_and_counted_in_the_norm():
     matrix, u, v = with_spectrum([*torch.linspace(1, 0.5, 30), *([1e-17] * 10)], m=50)
     norm, polar = deflate(matrix, overwrite=False)

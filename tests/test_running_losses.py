@@ -86,6 +86,55 @@ def test_memories_have_no_graph_and_are_saved():
     assert torch.equal(again(*last), loss(*last))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_memories_keep_their_digits_in_a_module_of_another_dtype(dtype):
+    # A trainer in half precision reads a checkpoint, and then converts the module.
+    loss, again = (bures.RunningCKWLoss(4, 3, n_waves=8) for _ in range(2))
+    *seen, last = batches(5, dtype=torch.float32)
+    for batch in seen:
+        loss(*batch)
+    before = {name: buffer.dtype for name, buffer in again.named_buffers()}
+    again.load_state_dict(loss.state_dict())
+    holder = torch.nn.ModuleList([torch.nn.Linear(2, 2), again]).to(dtype)
+    assert holder[0].weight.dtype == dtype
+    assert {name: buffer.dtype for name, buffer in again.named_buffers()} == before
+    assert torch.equal(again(*last), loss(*last))
+
+
+def test_the_random_features_are_those_of_the_seed_whatever_the_default_dtype():
+    expected = bures.RunningCKWLoss(4, 3, n_waves=8).waves
+    torch.set_default_dtype(torch.float64)  # as in the steps of a trainer in float64
+    try:
+        assert torch.equal(bures.RunningCKWLoss(4, 3, n_waves=8).waves, expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("size", [1e-36, 1e-22, 1e20, 1e30])
+def test_the_size_of_the_features_does_not_matter_to_a_bandwidth_of_theirs(size):
+    """Squares of such features leave the range of float32."""
+    found, gradients = [], []
+    for unit in (1.0, size):
+        loss = bures.RunningCKWLoss(4, 3, n_waves=8)
+        for z_s, y, z_t, p_t in batches(2):
+            leaf = (unit * z_s).float().requires_grad_()
+            value = loss(leaf, y, (unit * z_t).float(), p_t.float())
+            value.backward()
+        found.append(float(value.detach()))
+        gradients.append(unit * leaf.grad.double())
+    assert found[1] == pytest.approx(found[0], rel=1e-5)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-7)
+
+
+def test_the_moments_are_on_the_default_device():
+    torch.set_default_device("meta")
+    try:
+        loss = bures.RunningCKWLoss(4, 3, n_waves=8)
+    finally:
+        torch.set_default_device(None)
+    assert {buffer.device.type for buffer in loss.buffers()} == {"meta"}
+
+
 def test_evaluation_leaves_no_trace():
     loss = bures.RunningCKWLoss(4, 3, n_waves=8).eval()
     before = {name: buffer.clone() for name, buffer in loss.named_buffers()}

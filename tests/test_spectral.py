@@ -187,6 +187,19 @@ def test_the_low_rank_norm_is_within_its_bound(shape, decades, dtype):
     assert nuclear_norm_error(leaf.detach(), "auto") == 0
 
 
+@pytest.mark.parametrize("exponent", [-115, -60, -30, 60, 100])
+def test_the_low_rank_norm_is_the_same_in_every_unit(exponent):
+    """A power of two changes no digit."""
+    matrix, unit = torch.randn(170, 130, generator=torch.Generator().manual_seed(0)), 2.0**exponent
+    found = norm_and_polar_factor(unit * matrix, "low-rank")
+    expected = norm_and_polar_factor(matrix, "low-rank")
+    assert float(found[0]) == pytest.approx(unit * float(expected[0]), rel=1e-5)
+    torch.testing.assert_close(found[1], expected[1], rtol=1e-4, atol=1e-6)
+    assert nuclear_norm_error(unit * matrix, "low-rank") == pytest.approx(
+        unit * nuclear_norm_error(matrix, "low-rank"), rel=1e-5
+    )
+
+
 @both_dtypes
 @pytest.mark.parametrize("shape", [(130, 130), (160, 120), (120, 160)], ids=str)
 def test_the_low_rank_norm_of_a_matrix_of_low_rank_is_exact(shape, dtype):

@@ -37,6 +37,7 @@ __all__ = [
     "check_choice",
     "check_count",
     "check_finite",
+    "check_flags",
     "check_not_negative",
     "check_positive",
     "check_real",
@@ -50,6 +51,7 @@ __all__ = [
     "is_tensor_call",
     "is_transformed",
     "is_vmapped",
+    "listed_values",
     "numpy_to_tensor",
     "read_samples",
     "refuse_masked",
@@ -234,6 +236,11 @@ def is_vmapped() -> bool:
     return any(level.key() == TransformType.Vmap for level in retrieve_all_functorch_interpreters())
 
 
+def listed_values(x: Any) -> list[Any]:
+    """The entries (n,) of a tensor or NumPy array as Python's; before torch 2.5 `tolist` fails inside transforms."""
+    return [entry.item() for entry in x] if isinstance(x, Tensor) and is_transformed() else list(x.tolist())
+
+
 @cache
 def _cuda_is_there() -> bool:
     return torch.cuda.is_available()
@@ -261,6 +268,13 @@ def check_choice(name: str, value: object, choices: Collection[str], *, alternat
     if not isinstance(value, str) or value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name}={value!r} is unknown; accepted are {listed}{alternatives}")
+
+
+def check_flags(**given: object) -> None:
+    """Raise unless all of the named values are True or False: text such as "no" would count as True."""
+    for name, value in given.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise TypeError(f"{name}={value!r} is no truth value; accepted are True and False")
 
 
 def check_positive(name: str, value: object, *, alternatives: str = "") -> float:

@@ -7,6 +7,7 @@ first decomposition would give these alone: they are found by subspace iteration
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -20,6 +21,7 @@ __all__ = [
     "deflate",
     "eigh_of_gram",
     "gram_norm_and_polar",
+    "harmless_unit",
     "is_steep",
     "level_leading",
     "rounding_share",
@@ -41,6 +43,9 @@ LEVELLED = 8
 
 LEVEL_ERROR = 3e-4
 """How far levelling may turn the polar factor of a float32 matrix."""
+
+HARMLESS = 2.0**-20, 2.0**20
+"""Between these, the largest entry of a matrix leaves the squares of its Gram matrices in the range of float32."""
 
 RESOLVED = {torch.float32: 1e-2, torch.float64: 3e-5}
 """Singular values above this share of the largest are taken from a Gram matrix of that dtype.
@@ -68,6 +73,22 @@ def eigh_of_gram(gram: Tensor) -> tuple[Tensor, Tensor]:
 
 def deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
     """Norm and polar factor of a tall matrix (m, n) from Gram matrices in its dtype."""
+    if (unit := harmless_unit(matrix)) == 1:
+        return _deflate(matrix, overwrite=overwrite)
+    norm, polar = _deflate(matrix.div_(unit) if overwrite else matrix / unit, overwrite=True)
+    return norm * unit, polar
+
+
+def harmless_unit(matrix: Tensor) -> float:
+    """A power of two in units of which squares of squares stay in the range of float32; one where they do anyway."""
+    lowest, highest = torch.aminmax(matrix)
+    size = max(-float(lowest), float(highest))
+    if HARMLESS[0] < size < HARMLESS[1] or not 0 < size < math.inf:
+        return 1.0
+    return math.ldexp(1.0, math.frexp(size)[1] - 1)
+
+
+def _deflate(matrix: Tensor, *, overwrite: bool) -> tuple[Tensor, Tensor]:
     gram = matrix.mT @ matrix
     if matrix.dtype != torch.float32 or not is_steep(gram):
         return _deflate_level(matrix, gram, overwrite=overwrite)
@@ -155,7 +176,7 @@ def sketch(n: int, rank: int, dtype: torch.dtype, device: torch.device) -> Tenso
     """Fixed directions (n, rank): the same matrix has the same norm at every call."""
     generator = torch.Generator().manual_seed(0)
     with torch.inference_mode(False):  # kept for calls of every kind
-        return torch.randn(n, rank, generator=generator, dtype=dtype).to(device)
+        return torch.randn(n, rank, generator=generator, dtype=dtype, device="cpu").to(device)
 
 
 def converging(decompose: Callable[[Tensor], tuple[Tensor, ...]], matrix: Tensor) -> tuple[Tensor, ...]:

@@ -241,6 +241,7 @@ class LabelKernel:
     """A kernel on one domain's labels, with its bandwidth fixed.
 
     ``contrast`` is k(y, y) - k(y, y') for two different classes (1 - a for the Gaussian kernel); None without classes.
+    ``is_wide``: the bandwidth is the mean squared distance, beside which the rounding of distances is nothing.
     """
 
     labels: Labels
@@ -250,6 +251,7 @@ class LabelKernel:
     contrast: Tensor | None
     argument: str
     numpy_callable: bool
+    is_wide: bool = False
 
     def factor(self, eps: Tensor, precision: Precision = DOUBLE) -> Factor:
         """B and its factor; hard classes under a named kernel take the low-rank path, unless their rank is not low."""
@@ -280,7 +282,10 @@ class LabelKernel:
         # In place: these matrices are large, and fresh memory costs more than the arithmetic.
         if self.kernel == "laplacian":
             return direct_distances(other, own, 1).div_(self.bandwidth.sqrt()).neg_().exp_()
-        squares = _class_distances(other, own) if self.labels.n_classes else direct_distances(other, own, 2).square_()
+        if self.labels.n_classes and self.is_wide:
+            squares = _class_distances(other, own, self.weights)
+        else:
+            squares = direct_distances(other, own, 2).square_()
         return squares.div_(self.bandwidth).neg_().exp_()
 
 
@@ -307,7 +312,7 @@ def bind_label_kernel(
     sigma2 = _label_sigma2(labels, weights, bandwidth, power)
     # Different one-hot rows are at squared Euclidean distance 2 and at L1 distance 2.
     contrast = -torch.expm1(-2 / (sigma2 if power == 2 else sigma2.sqrt())) if has_classes else None
-    return LabelKernel(labels, weights, kernel, sigma2, contrast, argument, numpy_callable)
+    return LabelKernel(labels, weights, kernel, sigma2, contrast, argument, numpy_callable, bandwidth == "mean")
 
 
 def _label_sigma2(labels: Labels, weights: Tensor, bandwidth: Bandwidth, power: int) -> Tensor:
@@ -341,13 +346,13 @@ def label_noise(resolution: float) -> float:
     return 2 * max(resolution, torch.finfo(torch.float64).eps)
 
 
-def _class_distances(x: Tensor, y: Tensor) -> Tensor:
+def _class_distances(x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
     """Squared distances of rows of probabilities (k, c) and (n, c) in float64, by products.
 
-    About their mean, rows that almost agree are told apart; rows far from all others, beside which that would be lost,
-    are for labels that are no probabilities.
+    About the mean of those that count, rows that almost agree are told apart as far as they do: the others are far
+    from it, or their weight is small.
     """
-    mean = y.mean(dim=0)
+    mean = weights @ y
     x, y = x - mean, y - mean
     of_x, of_y = x.square().sum(dim=1), y.square().sum(dim=1)
     return (x @ y.T).mul_(-2).add_(of_x[:, None]).add_(of_y).clamp_min_(0)

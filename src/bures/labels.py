@@ -22,6 +22,7 @@ from bures.arrays import (
     checks_values,
     describe,
     is_missing,
+    listed_values,
     numpy_to_tensor,
     refuse_masked,
 )
@@ -78,7 +79,7 @@ class Labels:
         """Names of the classes, in order."""
         if self.names is None:
             return list(range(self.n_classes or 0))
-        return list(self.names.tolist())
+        return listed_values(self.names)
 
     def take(self, index: Tensor) -> Labels:
         """The labels of some samples."""
@@ -185,6 +186,8 @@ def _read_side(argument: str, features: str, y: Array, kind: str | None, n: int,
         return _Side(argument, "continuous", rows, resolution)
     if resolved == "hard":
         return _Side(argument, "hard", rows.argmax(dim=1), 0.0, columns=rows.shape[1])
+    if rows.shape[1] == 1:
+        rows = torch.ones_like(rows)  # as the probabilities of one class are, whatever rounding made of them
     return _Side(argument, "soft", rows, resolution, columns=rows.shape[1])
 
 
@@ -274,7 +277,7 @@ def _index_columns(side: _Side, n_classes: int, other: _Side) -> Labels:
             f"{side.argument} holds a {describe(index)} but {other.argument} is a matrix of {n_classes} columns; "
             f"{side.argument} must then be integers from 0 to {n_classes - 1} that number these columns"
         )
-    index = torch.as_tensor(index if isinstance(index, Tensor) else index.astype(np.int64))
+    index = index if isinstance(index, Tensor) else torch.from_numpy(index.astype(np.int64))
     index = index.to(device=other.values.device, dtype=torch.int64)
     if checks_values():
         low, high = int(index.min()), int(index.max())
@@ -329,7 +332,7 @@ def class_prior_weights(
         (target, wt, frequency_t, "target"),
     ):
         if checks_values():
-            absent = ((wanted > 0) & (frequency <= 0)).nonzero().flatten().tolist()
+            absent = listed_values(((wanted > 0) & (frequency <= 0)).nonzero().flatten())
             if absent:
                 name, share = source.class_names()[absent[0]], float(wanted[absent[0]])
                 raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -74,8 +75,8 @@ class RunningCKWLoss(nn.Module):
     probabilities as they are. Random features make far samples look a little related, so the distance comes out
     smaller than that of the exact kernel where the kernel is narrow and D small. The gradient is that of the
     batch's own share of the moments, so it is smaller than that of a batch loss by about ``1 - decay``. In
-    evaluation mode the moments stay as they are. They are buffers: a checkpoint keeps them. Sums are in float64,
-    features in the precision of the batch.
+    evaluation mode the moments stay as they are. They are buffers: a checkpoint keeps them. Sums are in float64, also
+    in a module that is converted to another dtype; features in the precision of the batch.
 
     Examples
     --------
@@ -118,14 +119,30 @@ class RunningCKWLoss(nn.Module):
         self.decay, self.means, self.covariances = decay, means, covariances
         self.eps = check_positive("eps", eps)
         generator = torch.Generator().manual_seed(check_seed(seed))
-        waves = math.sqrt(2) * torch.randn(n_features, n_waves // 2, generator=generator)
-        self.register_buffer("waves", waves)
+        shape, kind = (n_features, n_waves // 2), torch.float32
+        waves = math.sqrt(2) * torch.randn(shape, generator=generator, dtype=kind, device=generator.device)
+        self.register_buffer("waves", waves.to(torch.get_default_device()))
         # Zero stands for a bandwidth that the first batches will decide.
         given = 0.0 if bandwidth is None else check_positive("bandwidth", bandwidth)
         self.register_buffer("bandwidth", torch.tensor(given, dtype=torch.float64))
         for side in "st":
-            for name, zeros in Scatter.zeros(n_waves, self.n_classes, waves.device).tensors().items():
+            for name, zeros in Scatter.zeros(n_waves, self.n_classes, self.waves.device).tensors().items():
                 self.register_buffer(f"{name}_{side}", zeros)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningCKWLoss:
+        """What ``to``, ``half`` and the like do; the buffers change their place alone.
+
+        A trainer in half precision converts a module after it has read its checkpoint: sums would lose their digits.
+        """
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, buffer in before.items():
+            applied = self._buffers[name]
+            assert buffer is not None
+            assert applied is not None
+            if applied.dtype != buffer.dtype:
+                self._buffers[name] = buffer.to(applied.device)
+        return self
 
     def forward(self, z_s: Tensor, y_s: Tensor, z_t: Tensor, p_t: Tensor) -> Tensor:
         """Squared distance of the two domains' running moments, this batch included."""
@@ -165,7 +182,7 @@ class RunningCKWLoss(nn.Module):
 
     def _features(self, z: Tensor, bandwidth: Tensor) -> Tensor:
         z = at_least_float32(z)
-        phase = z @ (self.waves.to(z) / bandwidth.to(z).sqrt())
+        phase = z @ (self.waves.to(z) / bandwidth.sqrt().to(z))  # squares leave the range of float32
         return torch.cat([phase.cos(), phase.sin()], dim=1) / math.sqrt(phase.shape[1])
 
     def _covariance_part(self, s: Scatter, t: Scatter) -> Tensor:

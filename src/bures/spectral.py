@@ -20,6 +20,7 @@ from bures.deflation import (
     converging,
     deflate,
     gram_norm_and_polar,
+    harmless_unit,
     rounding_share,
     sketch,
 )
@@ -177,6 +178,9 @@ def _low_rank(matrix: Tensor) -> tuple[Tensor, Tensor, float]:
     with k the number of singular values that Q leaves. The estimate lies between, at the place `FLATNESS`, and the
     gradient is that of the estimate with Q held.
     """
+    if (unit := harmless_unit(matrix)) != 1:
+        norm, polar, gap = _low_rank(matrix / unit)
+        return norm * unit, polar, gap * unit
     smaller = min(matrix.shape)
     rank = smaller // LOW_RANK
     # A round of subspace iteration turns the sketch to the leading directions; without it the rest is far from flat.

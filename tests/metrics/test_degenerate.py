@@ -655,3 +655,19 @@ def test_a_class_that_neither_domain_has_is_not_missing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.isfinite(bures.ckw(rng.normal(size=(8, 2)), rows_s, rng.normal(size=(6, 2)), rows_t))
+
+
+@pytest.mark.parametrize("make", [bures.CKBLoss, bures.CKWLoss, bures.ClassMeansLoss])
+@pytest.mark.parametrize("n", [20, 200])
+@pytest.mark.parametrize("off", [1.2e-7, 9e-5])
+def test_probabilities_of_one_class_are_one(make, n, off):
+    """What rounding, or a sum that is one within the tolerance, makes of them is no pattern."""
+    generator = torch.Generator().manual_seed(0)
+    z_s, z_t = (torch.randn(n, 3, generator=generator) for _ in range(2))
+    exact = torch.ones(n, 1)
+    p_t = exact + off * torch.randint(-1, 2, (n, 1), generator=generator)
+    assert len(p_t.unique()) == 3
+    classes = torch.zeros(n, dtype=torch.int64)
+    for y_s in (classes, p_t.flip(0)):
+        expected = make()(z_s, classes if y_s.ndim == 1 else exact, z_t, exact)
+        assert float(make()(z_s, y_s, z_t, p_t)) == float(expected)

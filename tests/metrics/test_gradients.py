@@ -1,6 +1,7 @@
 """Derivatives: gradcheck, one-sided differences at degenerate points, autograd through the textbook formula."""
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -371,6 +372,26 @@ def test_func_grad_is_autograd(draw_problem, metric):
     ours = torch.func.grad(function, argnums=(0, 1))(xs.detach(), xt.detach())
     for a, b in zip(ours, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("options", [{}, {"prior": "source"}])
+def test_ckw_lists_nothing_inside_a_transform_that_older_versions_of_torch_cannot(options, monkeypatch):
+    """Before 2.5 the entries of a tensor there can be read one by one, and not by `tolist`."""
+    generator = torch.Generator().manual_seed(0)
+    xs, xt = (torch.randn(6, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+    ys, yt = torch.tensor([3, 3, 5, 5, 5, 3]), torch.tensor([3, 5, 5, 3, 3, 7])
+
+    def refuse(tensor):
+        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
+
+    monkeypatch.setattr(torch.Tensor, "tolist", refuse)
+    with (
+        pytest.warns(bures.MissingClassWarning, match="missing: class 7 from the source")
+        if not options
+        else nullcontext()
+    ):
+        gradient = torch.func.grad(lambda x: bures.ckw(x, ys, xt, yt, **options))(xs)
+    assert bool(gradient.isfinite().all())
 
 
 def test_func_grad_twice_is_a_hessian_vector_product(draw_problem):

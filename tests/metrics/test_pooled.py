@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import bures
 from bures.metrics._pooled import gradient_rates, mean_squared_distances, pool, widths_of_blocks
 
 
@@ -130,6 +131,42 @@ def test_widths_do_not_fall_below_the_rounding_of_distances(rule):
 
 
 def test_rates_turn_the_derivative_by_the_kernel_into_one_by_the_samples():
-    """Of exp(-|x - y|^2 / width) by x, for samples in a unit: 2 / (width unit) for each order of a pair."""
-    assert gradient_rates((2.0, 4.0, 8.0), 1.0) == (2, 1, -0.5)
-    assert gradient_rates((2.0, 4.0, 8.0), 2.0) == (1, 0.5, -0.25)
+    """Of exp(-|x - y|^2 / width) by x: 2 / width for each order of a pair."""
+    assert gradient_rates((2.0, 4.0, 8.0), torch.float32) == (2, 1, -0.5)
+    narrow = torch.finfo(torch.float32).tiny
+    assert gradient_rates((narrow, narrow, narrow), torch.float64) == (4 / narrow, 4 / narrow, -4 / narrow)
+    assert sum(16 * [gradient_rates((narrow, 1.0, 1.0), torch.float32)[0]]) < torch.finfo(torch.float32).max
+
+
+EQUAL = {"one": 1, "two": 2, "some": 6, "many": 200}
+
+
+@pytest.mark.parametrize("make", [bures.CKBLoss, bures.CKWLoss, bures.ClassMeansLoss])
+@pytest.mark.parametrize("count", EQUAL.values(), ids=EQUAL)
+@pytest.mark.parametrize(
+    ("dtype", "size"), [(torch.float32, 1e-30), (torch.float32, 1e-37), (torch.float64, 1e-300)], ids=str
+)
+def test_equal_samples_near_the_lower_end_of_the_range_have_no_gradient(make, count, dtype, size):
+    """Their width is the rounding of distances, and its inverse in the units of the samples no number any more."""
+    y, p = torch.arange(count) % 2, torch.full((count, 2), 0.5)
+    for bandwidth in ("shared", 1e-60):
+        for point in (size * torch.tensor([[1.0, -0.5, 0.3]], dtype=dtype), torch.zeros(1, 3, dtype=dtype)):
+            leaves = [point.repeat(count, 1).requires_grad_() for _ in range(2)]
+            value = make(bandwidth=bandwidth)(leaves[0], y, leaves[1], p)
+            value.backward()
+            assert float(value.detach()) == pytest.approx(0, abs=1e-6)
+            assert not any(bool(leaf.grad.count_nonzero()) for leaf in leaves)
+
+
+@pytest.mark.parametrize("n", [12, 200])
+@pytest.mark.parametrize("size", [1e-36, 1e-30, 1e-12, 1e12, 1e25])
+def test_the_gradient_is_in_the_units_of_the_samples(n, size):
+    generator = torch.Generator().manual_seed(0)
+    z_s, z_t = (torch.randn(n, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    y, p = torch.arange(n) % 3, torch.randn(n, 3, generator=generator).softmax(1)
+    gradients = []
+    for dtype, unit in ((torch.float32, size), (torch.float64, 1.0)):
+        leaves = [(unit * z).to(dtype).requires_grad_() for z in (z_s, 1 + z_t)]
+        bures.CKBLoss()(leaves[0], y, leaves[1], p).backward()
+        gradients.append(torch.cat([leaf.grad.double() * unit for leaf in leaves]))
+    assert float((gradients[0] - gradients[1]).norm()) <= 1e-3 * float(gradients[1].norm())

@@ -5,6 +5,8 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
+import bures
+from bures.deflation import sketch
 from bures.metrics import _small_batch
 from bures.metrics._small_batch import SmallLabels, is_ordinary, mean_weights, small_batch_distance
 
@@ -126,6 +128,46 @@ def test_the_result_is_of_the_type_of_the_features():
         assert small(*batch()).dtype == torch.float32
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("parts", PARTS, ids="+".join)
+@pytest.mark.parametrize("mass", [0.0, 5e-324, 1e-310, 1e-300])
+def test_a_class_that_is_hardly_predicted_leaves_the_distance_a_number(parts, mass):
+    """In float64 a softmax gives probabilities whose inverse is no number."""
+    z_s, y_s, z_t, p_t = batch()
+    p_t = p_t.double()
+    p_t[:, 2] = 0
+    p_t /= p_t.sum(dim=1, keepdim=True)
+    p_t[3, 2] = mass
+    leaf = z_t.clone().requires_grad_()
+    value = small(z_s, y_s, leaf, p_t, parts=parts)
+    value.backward()
+    p_t[3, 2] *= 1e290  # the mean of that class is the third sample's, whatever the mass
+    expected = small(z_s, y_s, z_t, p_t, parts=parts)
+    assert float(value.detach()) == pytest.approx(float(expected), rel=1e-5)
+    assert bool(leaf.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("make", [bures.CKBLoss, bures.CKWLoss, bures.ClassMeansLoss])
+@pytest.mark.parametrize("labels", ["classes", "rows"])
+@pytest.mark.parametrize("n", [8, 200])
+def test_the_device_is_that_of_the_samples_whatever_the_default(make, labels, n):
+    z_s, y_s, z_t, p_t = batch(n)
+    y_s = y_s if labels == "classes" else one_hot(y_s).float()
+    expected = make()(z_s, y_s, z_t, p_t)
+    torch.set_default_device("meta")
+    try:
+        sketch.cache_clear()
+        assert float(make()(z_s, y_s, z_t, p_t)) == float(expected)
+    finally:
+        torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("make", [bures.CKBLoss, bures.CKWLoss, bures.ClassMeansLoss])
+def test_samples_without_features_are_named(make):
+    z_s, y_s, z_t, p_t = batch()
+    with pytest.raises(ValueError, match=r"z_s is empty \(shape \(8, 0\)\)"):
+        make()(z_s[:, :0], y_s, z_t[:, :0], p_t)
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,35 @@ def test_a_sample_of_weight_zero_may_be_large(draw_problem, kernel):
         torch.testing.assert_close(call(xs, ys, w), call(xs[:12], ys[:12], None), rtol=1e-4, atol=1e-5, msg=name)
 
 
+def confident(gap, n=20):
+    """Two domains; the target's predictions differ by ``gap``, but for some of another class behind them."""
+    rng = np.random.default_rng(0)
+    rest = gap * rng.random((n, 1))
+    p_t = np.concatenate([np.hstack([1 - rest, rest]), np.tile([0.0, 1.0], (4, 1))])
+    return rng.normal(size=(n, 3)), np.arange(n) % 2, rng.normal(size=(n + 4, 3)), p_t
+
+
+@pytest.mark.parametrize("metric", ["ckb", "ckw"])
+@pytest.mark.parametrize("weight", [0.0, 1e-30])
+@pytest.mark.parametrize("gap", [1e-6, 1e-8, 1e-10])
+def test_predictions_that_hardly_count_do_not_drown_the_differences_of_others(metric, weight, gap):
+    xs, ys, xt, p_t = confident(gap)
+    weights = np.append(np.ones(20), np.full(4, weight))
+    # One bandwidth for all, for the rule counts the samples of any weight.
+    found = getattr(bures, metric)(xs, ys, xt, p_t, sample_weight_t=weights, bandwidth=2.0)
+    expected, _ = getattr(reference, metric)(xs, np.eye(2)[ys], xt[:20], p_t[:20], bandwidth=2.0)
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("rule", ["median", "number"])
+@pytest.mark.parametrize("gap", [1e-6, 1e-8, 1e-10])
+def test_a_narrow_label_bandwidth_tells_confident_predictions_apart(rule, gap):
+    xs, ys, xt, p_t = confident(gap)
+    options = {"label_bandwidth": "median" if rule == "median" else gap**2}
+    found = bures.ckb(xs, ys, xt, p_t, **options)
+    assert found == pytest.approx(reference.ckb(xs, np.eye(2)[ys], xt, p_t, **options)[0], rel=1e-9)
+
+
 def test_weight_zero_removes_a_sample_from_the_unbiased_mmd(draw_problem):
     p = draw_problem(n=12, m=10, seed=8)
     ws, wt = np.array([0, 1, 1, 1, 0, 1] * 2), np.array([1, 1, 1, 0, 1] * 2)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from bures.arrays import check_flags
 from bures.data._domain import Domain
 from bures.wording import listed
 
@@ -39,6 +40,7 @@ def align_classes(source: Domain, target: Domain, *, partial: bool = False) -> D
     >>> align_classes(source, target).labels
     tensor([1, 1])
     """
+    check_flags(partial=partial)
     if not target.class_names or target.class_names == source.class_names:
         return replace(target, class_names=source.class_names)
     strange = [name for name in target.class_names if name not in source.class_names]

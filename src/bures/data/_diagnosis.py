@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
+from bures.arrays import check_flags
 from bures.data._columns import align_columns
 from bures.data._decoding import Progress
 from bures.data._domain import Domain
@@ -149,6 +150,7 @@ def diagnose(
     >>> [finding.text for finding in diagnose(source, target).findings if finding.level == "error"]
     ['target classes that are not in the source, 1 of 2: cow']
     """
+    check_flags(strict=strict)
     found = [Finding("warning", "loading", message, "complete or clean the folder") for message in loading]
     try:
         aligned = align_columns(source, target)

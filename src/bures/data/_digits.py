@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bures.arrays import check_flags
 from bures.data._domain import Domain
 from bures.data._embedded import digits_domain
 
@@ -50,6 +51,7 @@ def mnist(root: str | Path, train: bool = True, download: bool = False, *, size:
     >>> mnist("data/digits", train=False).samples.shape  # doctest: +SKIP
     (1, 28, 28)
     """
+    check_flags(train=train, download=download)
     part = "train" if train else "t10k"
     names = [f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"]
     folder = Path(root) / "MNIST" / "raw"
@@ -93,6 +95,7 @@ def usps(root: str | Path, train: bool = True, download: bool = False, *, size: 
     >>> usps("data/digits", size=28).samples.shape  # doctest: +SKIP
     (1, 28, 28)
     """
+    check_flags(train=train, download=download)
     folder = Path(root) / "USPS"
     name = "usps.bz2" if train else "usps.t.bz2"
 

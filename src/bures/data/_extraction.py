@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bures import files
-from bures.arrays import check_count
+from bures.arrays import check_count, check_flags
 from bures.data._decoding import Progress
 from bures.data._domain import Domain
 from bures.data._feature_files import write_features
@@ -94,6 +94,7 @@ def extract_features(
     ...     read_features(file).samples.shape
     (500,)
     """
+    check_flags(restart=restart)
     file = check_output(output, restart=restart)
     preprocessing = _check_images(domain, backbone)
     warp, crop = image_sizes(preprocessing.input_size if image_size is None else image_size)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bures.arrays import check_flags
 from bures.data._domain import Domain
 from bures.data._feature_formats import READERS, Content
 from bures.data._samples import TensorSamples
@@ -96,6 +97,7 @@ def read_features(
     ...     print(read_features(path))
     Domain('iris', 2 samples of shape (2,), 2 classes: setosa 1, virginica 1)
     """
+    check_flags(labels=labels, strict=strict)
     file = Path(path)
     reader = READERS.get(file.suffix.lower())
     if reader is None:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import torch
 
+from bures.arrays import check_flags
 from bures.data._decoding import Progress, check_images, report_bad
 from bures.data._domain import Domain
 from bures.data._samples import ImageFiles, Samples, fits_in_memory
@@ -120,6 +121,7 @@ def image_folder(
     ...     print(image_folder(folder, name="pets", size=16))
     Domain('pets', 2 samples of shape (3, 16, 16), 2 classes: cat 1, dog 1)
     """
+    check_flags(strict=strict)
     folder = Path(path)
     if not folder.is_dir():
         raise FileNotFoundError(f"path={str(path)!r} is not a folder")
@@ -273,6 +275,7 @@ def benchmark_domain(
     Traceback (most recent call last):
     FileNotFoundError: Office-Caltech10 is not in data: ...
     """
+    check_flags(strict=strict)
     key = find_named(benchmark, BENCHMARKS)
     if key is None:
         raise ValueError(f"benchmark={benchmark!r} is unknown; accepted are {', '.join(BENCHMARKS)}")

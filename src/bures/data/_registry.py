@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from bures.arrays import check_flags
 from bures.data._decoding import Progress
 from bures.data._digits import mnist, usps
 from bures.data._domain import Domain
@@ -76,6 +77,7 @@ def load_domain(
     >>> len(load_domain("optdigits"))
     1797
     """
+    check_flags(train=train, download=download, strict=strict, labels=labels)
     root = Path(data_root) if data_root is not None else _environment_root()
     text, by_path = os.fspath(spec), _by_path(spec)
     if not by_path and (name := find_named(text, EMBEDDED)):

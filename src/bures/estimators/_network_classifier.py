@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bures.arrays import Array, check_choice
+from bures.arrays import Array, check_choice, check_flags
 from bures.estimators._base import FitsTwoArrays, Floats, at_most, class_codes, read_domains, read_sign, source_rows
 from bures.methods import make_method, method_names
 
@@ -205,6 +205,7 @@ class CKBClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type: ign
         from bures.training import Recipe
 
         self._check_method()
+        check_flags(standardise=self.standardise)
         self.classes_, codes = class_codes(ys)
         alone = len(xt) == 0 or self.method == "source"
         smaller, least = ("source", len(xs)) if alone or len(xs) <= len(xt) else ("target", len(xt))

@@ -101,7 +101,6 @@ def _make_steps(setting: Setting, device: torch.device) -> tuple[list[dict[str, 
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        module.steps_done += 1
         if module.steps_done % data.steps_per_epoch == 0:
             module.check_finite()
             history.append(module.record.means())

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from bures.arrays import check_flags
 from bures.experiments._grid import ADABN, Grid
 from bures.experiments._outcomes import Outcome, method_label, outcomes, variant_text
 from bures.experiments._paper import PaperRow, paper_table
@@ -166,6 +167,7 @@ def bench_table(
     >>> row.label, row.entries["I:P"].text(missing=row.missing)
     ('ckb', 'not run here')
     """
+    check_flags(paper=paper)
     if tasks is not None:
         grid = replace(grid, tasks=tuple(tasks))
     declared = _declared(grid)

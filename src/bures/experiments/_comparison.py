@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bures.arrays import check_flags
 from bures.data import Domain
 from bures.files import write_json
 from bures.training import Recipe, Run, RunFolder, adapt
@@ -115,6 +116,7 @@ def compare(
     >>> [row.label for row in result.rows()]
     ['source', 'source+adabn', 'ckb']
     """
+    check_flags(resume=resume)
     folder = Path(output)
     runs = {}
     for method in methods:

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from rich.table import Table
 from rich.text import Text
 
-from bures.arrays import check_choice
+from bures.arrays import check_choice, check_flags
 from bures.experiments._bench_table import BenchTable, Entry, TableRow
 from bures.training._csv import table_csv
 
@@ -48,6 +48,7 @@ def render_table(table: BenchTable, format: str = "markdown", *, commands: bool 
     | --- | --- | ---: | ---: | ---: | ---: | ---: |
     | `digits` | ckw | not run | not run | not run | not run | not run |
     """
+    check_flags(commands=commands)
     check_choice("format", format, FORMATS[1:])
     writer = {"markdown": _markdown, "latex": _latex, "html": _html, "csv": _csv}[format]
     return writer(table, commands)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bures.arrays import check_choice, check_count
+from bures.arrays import check_choice, check_count, check_flags
 from bures.data import Domain
 from bures.experiments._search_space import SearchSpace
 from bures.files import write_json, write_text
@@ -163,6 +163,7 @@ def tune(
     >>> len(result.trials), result.best.score == max(trial.score for trial in result.trials)
     (2, True)
     """
+    check_flags(prune=prune)
     optuna = import_optuna()
     check_choice("at", at, AT)
     n_trials = check_count("n_trials", n_trials)

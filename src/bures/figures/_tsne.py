@@ -17,6 +17,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from bures.arrays import check_flags
 from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
 from bures.experiments._feature_figure import name_class, some_of_each, tsne_plane
@@ -132,6 +133,7 @@ def feature_state(
     seed : int, optional
         Of the samples and of t-SNE.
     """
+    check_flags(own_statistics=own_statistics)
     chosen_s, chosen_t = some_of_each(source, target, n, seed)
     if chosen_s.labels is None:
         raise ValueError(f"the source {source.name!r} has no labels; accepted is a labelled domain")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bures.arrays import LOSS_NAMES, check_choice, check_tensors, full_precision
+from bures.arrays import LOSS_NAMES, check_choice, check_flags, check_tensors, full_precision
 from bures.cuda_graphs import GraphCache
 from bures.kernels import BANDWIDTH_RULES, Bandwidth, Kernel
 from bures.losses._loss import Loss, looks_at_values
@@ -39,6 +39,7 @@ class ConditionalLoss(Loss):
         method: str = "auto",
         cuda_graphs: bool = True,
     ) -> None:
+        check_flags(cuda_graphs=cuda_graphs)
         check_choice("pseudo_labels", pseudo_labels, ("soft", "hard"))
         options: dict[str, Any] = {
             "kernel": kernel,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bures.arrays import LOSS_NAMES, check_tensors
+from bures.arrays import LOSS_NAMES, check_flags, check_tensors
 from bures.kernels import Bandwidth, Kernel, check_bandwidth, check_kernel
 from bures.labels import read_labels
 from bures.losses._loss import Loss
@@ -51,6 +51,7 @@ class MMDLoss(Loss):
     """
 
     def __init__(self, *, unbiased: bool = False, kernel: Kernel = "gaussian", bandwidth: Bandwidth = "shared") -> None:
+        check_flags(unbiased=unbiased)
         check_kernel(kernel)
         check_bandwidth(bandwidth, rules=ONE_RKHS_RULES)
         super().__init__(unbiased=unbiased, kernel=kernel, bandwidth=bandwidth)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from bures.arrays import full_precision
+from bures.arrays import check_flags, full_precision
 from bures.methods._method import Batch, Schedule, Term
 from bures.metrics import mmd
 from bures.shift._priors import class_weights
@@ -40,8 +40,7 @@ class LabelMMDTerm(Term):
 
     def __init__(self, schedule: Schedule, *, label_shift: bool) -> None:
         super().__init__("mmd", schedule)
-        if not isinstance(label_shift, bool):
-            raise TypeError(f"label_shift={label_shift!r} is no truth value; accepted are True and False")
+        check_flags(label_shift=label_shift)
         self.label_shift = label_shift
         self.register_buffer("joint", None)
         self.register_buffer("predicted", None)

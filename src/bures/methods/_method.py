@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bures.arrays import at_least_float32, check_choice, check_not_negative
+from bures.arrays import at_least_float32, check_choice, check_flags, check_not_negative
 
 if TYPE_CHECKING:
     from bures.networks import Network
@@ -219,6 +219,7 @@ class Method(nn.Module):
         adapts_batchnorm: bool = False,
         trains_on_target: bool = False,
     ) -> None:
+        check_flags(adapts_batchnorm=adapts_batchnorm, trains_on_target=trains_on_target)
         super().__init__()
         self.name = name
         self.terms = nn.ModuleList(terms)

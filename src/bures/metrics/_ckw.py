@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, Scalar, as_result, checks_values, full_precision
+from bures.arrays import Array, Scalar, as_result, checks_values, full_precision, listed_values
 from bures.factors import LabelKernel
 from bures.kernels import Bandwidth, Kernel, source_share
 from bures.labels import Conditioning, Labels
@@ -181,7 +181,7 @@ def warn_of_missing_classes(
     """Warn of classes that have a positive frequency (K,) in one domain only."""
     parts = []
     for domain, own, other in (("source", frequency_s, frequency_t), ("target", frequency_t, frequency_s)):
-        missing = ((own <= 0) & (other > 0)).nonzero().flatten().tolist()
+        missing = listed_values(((own <= 0) & (other > 0)).nonzero().flatten())
         if missing:
             parts.append(f"{listed((repr(names[c]) for c in missing), noun='class')} from the {domain}")
     if parts:

@@ -129,7 +129,7 @@ def _block_by_block(
     widths = widths_of_blocks(problem.bandwidth, means, largest, x, scale, size, part)
     if min(widths) < smallest_square(largest, dtype):
         return None
-    rates = gradient_rates(widths, scale)
+    rates = gradient_rates(widths, dtype)
     make_s, make_t = problem.factors
     factor_s, factor_t = make_s(), make_t()
     # Small directions of the matrix under the norm see the noise of all that is before them, which float64 keeps low.
@@ -174,6 +174,8 @@ def _block_by_block(
             block.diagonal().sub_(block.sum(dim=1))
             gradient.tensor_split((n,))[side].addmm_(block, own)
         del block, outer
+    if gradient is not None and scale != 1:
+        gradient.div_(scale)
     return value, gradient
 
 

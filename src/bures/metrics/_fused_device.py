@@ -32,7 +32,8 @@ def value_and_gradient_on_device(
     n, dtype = xs.shape[0], xs.dtype
     a, b, scale = standardise(xs, xt)
     widths = block_widths(bandwidth, 1, (a, b), None, weights, scale)
-    rates = [(rate / (width * scale)).to(dtype) for rate, width in zip((4, 4, -4), widths, strict=True)]
+    limit = torch.finfo(dtype).max / 64  # as in `bures.metrics._pooled.gradient_rates`
+    rates = [(sign * (4 / width).clamp_max(limit)).to(dtype) for sign, width in zip((1, 1, -1), widths, strict=True)]
     between, left, factor_t = _between(a, b, widths[2], factors[1])
     factor_s = factors[0]()
     cross = factor_s.apply(left.T).T
@@ -61,6 +62,8 @@ def value_and_gradient_on_device(
             block.diagonal().sub_(block.sum(dim=1))
             (gradient[n:] if side else gradient[:n]).addmm_(block, x)
         del block, outer
+    if gradient is not None:
+        gradient /= scale
     return value, gradient
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bures.arrays import Array, Scalar, as_result, full_precision, is_tensor_call, read_samples
+from bures.arrays import Array, Scalar, as_result, check_flags, full_precision, is_tensor_call, read_samples
 from bures.kernels import Bandwidth, GramBlocks, Kernel, check_bandwidth, check_kernel, gram_blocks
 
 __all__ = ["ONE_RKHS_RULES", "mmd", "squared_mean_difference"]
@@ -58,6 +58,7 @@ def mmd(
     >>> round(bures.mmd(rng.normal(size=(80, 3)), 1 + rng.normal(size=(60, 3))), 3)
     0.238
     """
+    check_flags(unbiased=unbiased)
     check_kernel(kernel)
     check_bandwidth(bandwidth, rules=ONE_RKHS_RULES)
     with full_precision(xs):

@@ -87,7 +87,7 @@ def paired_distance(
         slopes.extend(covariances[1:])
     if not wanted:
         return value, None
-    for block, slope, rate in zip(blocks, zip(*slopes, strict=True), gradient_rates(widths, scale), strict=True):
+    for block, slope, rate in zip(blocks, zip(*slopes, strict=True), gradient_rates(widths, dtype), strict=True):
         block += 1
         block *= reduce(add, slope)
         block *= rate
@@ -95,7 +95,8 @@ def paired_distance(
     pairs.ravel()[:: 2 * n + 1] -= np.add.reduce(pairs, axis=1)
     with torch.inference_mode(False):
         gradient = xs.new_empty(2 * n, xs.shape[1])  # a plain tensor, which a graph may keep
-    return value, torch.mm(kernel, x, out=gradient)
+    torch.mm(kernel, x, out=gradient)
+    return value, gradient if scale == 1 else gradient.div_(scale)
 
 
 def _blocks(pairs: NDArray[Any]) -> Matrices:

@@ -80,10 +80,13 @@ def mean_squared_distances(
     return (2 * s, 2 * t, s + t + float(between @ between)), n_s / (n_s + n_t)
 
 
-def gradient_rates(widths: Blocks, scale: float) -> Blocks:
-    """What turns the derivative by the kernel into weights of the gradient.
+def gradient_rates(widths: Blocks, dtype: torch.dtype) -> Blocks:
+    """What turns the derivative by the kernel into weights of the gradient, for samples in the unit of `pool`.
 
     Of these a pair (i, j) of the pooled sample adds weight (x_j - x_i). Pairs between the samples are there twice,
-    hence half of the factor -2 of the norm.
+    hence half of the factor -2 of the norm. Rates are cut where sums of them leave the range of the dtype: beside so
+    narrow a width other samples are at a kernel of zero, or at no distance.
     """
-    return 4 / (widths[0] * scale), 4 / (widths[1] * scale), -4 / (widths[2] * scale)
+    limit = torch.finfo(dtype).max / 64
+    rate_s, rate_t, rate_ts = (min(4 / width, limit) for width in widths)
+    return rate_s, rate_t, -rate_ts

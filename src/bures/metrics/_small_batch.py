@@ -61,6 +61,7 @@ def small_batch_distance(
     n = z_s.shape[0] if z_s.ndim == 2 else 0
     if not (
         0 < n <= LARGEST
+        and z_s.shape[1] > 0
         and (options["method"] != "low-rank" or n < SMALL)  # where it is another name of "gram"
         and z_s.shape == z_t.shape
         and z_s.dtype == z_t.dtype == torch.float32
@@ -85,7 +86,7 @@ def small_batch_distance(
     if found is None:
         return None
     value, gradient = found
-    result = torch.scalar_tensor(value, dtype=z_s.dtype)
+    result = torch.scalar_tensor(value, dtype=z_s.dtype, device=z_s.device)
     return result if gradient is None else with_gradient(z_s, z_t, result, gradient, reference)
 
 
@@ -112,8 +113,9 @@ def mean_weights(source: SmallLabels, target: SmallLabels) -> Tensor:
     mass_s, mass_t = np.add.reduce(source.rows, axis=0), np.add.reduce(target.rows, axis=0)
     both = (mass_s > 0) & (mass_t > 0)
     roots = np.sqrt(np.where(both, (mass_s + mass_t) / (2 * len(source.rows)), 0))
-    scaled_s, scaled_t = (roots / np.where(both, mass, 1) for mass in (mass_s, mass_t))
-    columns = torch.from_numpy(np.concatenate([source.rows * scaled_s, target.rows * -scaled_t]))
+    # Shares of the mass first: the inverse of a mass that is hardly there is no number.
+    shares_s, shares_t = source.rows / np.where(both, mass_s, 1), target.rows / np.where(both, mass_t, 1)
+    columns = torch.from_numpy(np.concatenate([shares_s * roots, shares_t * -roots]))
     return columns @ columns.T
 
 
@@ -150,6 +152,8 @@ class SmallLabels:
         totals = np.add.reduce(rows, axis=1)
         if not (rows.min() >= -1e-4 and totals.min() >= 1 - 1e-4 and totals.max() <= 1 + 1e-4):
             return None
+        if rows.shape[1] == 1:
+            rows = np.ones_like(rows)  # as in `bures.labels`
         noise = label_noise(torch.finfo(labels.dtype).eps) * float(rows.max())  # differences below it are rounding
         read = cls(rows, noise**2)
         read.width = max(2 * float(np.vdot(read.centred, read.centred)) / len(rows), read.width)
@@ -173,7 +177,7 @@ class SmallLabels:
             return None
         # C = sqrt(eps n) L^-T. On the centred part the inverse of H K H + eps n I is that of K + eps n I, less what it
         # gives the constant.
-        identity = torch.eye(len(lower), dtype=torch.float64)
+        identity = torch.eye(len(lower), dtype=torch.float64, device=lower.device)
         product: Tensor = torch.linalg.solve_triangular(lower, math.sqrt(eps) * identity, upper=False)
         of_ones = product.sum(dim=1)
         return product.addr_(of_ones, of_ones @ product, alpha=-1 / float(of_ones @ of_ones))

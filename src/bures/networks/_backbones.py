@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bures.arrays import check_count, describe
+from bures.arrays import check_count, check_flags, describe
 from bures.networks._lenet import LeNet
 from bures.networks._preprocessing import Preprocessing
 from bures.networks._timm import timm_model
@@ -127,6 +127,7 @@ def backbone(
     >>> lenet(lenet.preprocessing(images)).shape
     torch.Size([2, 500])
     """
+    check_flags(download=download)
     if not isinstance(name, str):
         raise TypeError(f"name is a {describe(name)}; accepted is a string such as 'lenet' or 'resnet50'")
     for option, value, owner in (

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bures.arrays import at_least_float32, describe
+from bures.arrays import at_least_float32, check_flags, describe
 from bures.networks._modes import evaluation_mode
 
 __all__ = ["FrozenBatchNorm", "adapt_batchnorm", "adaptable_layers", "freeze_batchnorm", "takes_samples_alone"]
@@ -94,6 +94,7 @@ def freeze_batchnorm(module: nn.Module, *, freeze_affine: bool = False) -> nn.Mo
     >>> bool((network.state_dict()["backbone.body.convolutions.1.running_mean"] == before).all())
     True
     """
+    check_flags(freeze_affine=freeze_affine)
     if isinstance(module, _BatchNorm):
         if freeze_affine:
             module.requires_grad_(False)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import torch
 from torch import nn
 
-from bures.arrays import check_choice
+from bures.arrays import check_choice, check_flags
 from bures.networks._backbones import backbone
 from bures.networks._head import BottleneckHead, LinearHead
 from bures.networks._network import Network
@@ -65,6 +65,7 @@ def build_network(
     >>> network.predict_proba(torch.zeros(1, 2048)).shape
     torch.Size([1, 65])
     """
+    check_flags(download=download)
     check_choice("head", head, HEADS)
     with ExitStack() as stack:
         if seed is not None:

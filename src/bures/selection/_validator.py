@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from bures.arrays import check_flags
 from bures.selection._evidence import Evidence, check_needs
 
 __all__ = [
@@ -112,6 +113,7 @@ def validator_names(*, holdout: bool = True) -> list[str]:
     >>> validator_names()
     ['bnm', 'ckb', 'ckw', 'dev', 'entropy', 'im', 'iwcv', 'reverse', 'snd', 'source']
     """
+    check_flags(holdout=holdout)
     names = sorted(_scores())
     return names if holdout else [name for name in names if not make_validator(name).needs_holdout]
 

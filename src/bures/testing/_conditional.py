@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, as_feature_pair, check_choice, full_precision, is_tensor_call
+from bures.arrays import Array, as_feature_pair, check_choice, check_flags, full_precision, is_tensor_call
 from bures.factors import check_eps
 from bures.kernels import Kernel
 from bures.labels import Conditioning, read_labels
@@ -129,6 +129,8 @@ def conditional_test(
       ckw               ...
     """
     check_choice("statistic", statistic, tuple(QUESTIONS))
+    if per_class is not None:
+        check_flags(per_class=per_class)
     check_test_options(n_permutations, level, seed)
     check_kernel_options(kernel, bandwidth, n_features)
     check_eps(eps)

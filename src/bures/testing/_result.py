@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bures.arrays import check_flags
 from bures.wording import listed, table_lines
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ class ShiftTest:
 
     def to_dict(self, *, null: bool = False) -> dict[str, Any]:
         """What was found, as plain Python objects for JSON; the null sample only if ``null`` asks for it."""
+        check_flags(null=null)
         from bures.testing._plain import plain
 
         found: dict[str, Any] = plain(self)

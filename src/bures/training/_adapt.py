@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from lightning.pytorch.utilities import rank_zero_only
 
+from bures.arrays import check_flags
 from bures.data import Domain
 from bures.provenance import command_line, versions
 from bures.training._checkpoint import compare, load_checkpoint
@@ -146,6 +147,7 @@ def adapt(
     >>> 0 <= run.accuracy <= 1
     True
     """
+    check_flags(partial=partial, resume=resume, sync_batchnorm=sync_batchnorm, progress=progress, keep_files=keep_files)
     folder = RunFolder(output)
     if on_epoch is not None and devices > 1:
         raise ValueError(f"on_epoch is called in one process of devices={devices}; accepted is devices=1 with it")

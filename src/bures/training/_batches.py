@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import lightning as L
@@ -58,6 +59,23 @@ class _Steps(Dataset[Step]):
         return Step(number, self.source.samples.take(s), y_s, self.target.samples.take(t))
 
 
+class _RestOfEpoch:
+    """Numbers of the steps from the data's first to the end of its epoch, looked up anew for every epoch."""
+
+    def __init__(self, data: PairData) -> None:
+        self.data = data
+
+    def _numbers(self) -> range:
+        first, length = self.data.first_step, self.data.steps_per_epoch
+        return range(first, (first // length + 1) * length)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers())
+
+    def __len__(self) -> int:
+        return len(self._numbers())
+
+
 class PairData(L.LightningDataModule):
     """Batches of both domains for Lightning, one loader for the two.
 
@@ -73,6 +91,14 @@ class PairData(L.LightningDataModule):
         Batch size, epoch and seed are read.
     n_workers : int, optional
         Processes that decode image files; None is the number of cores less one, at most 8.
+
+    Attributes
+    ----------
+    steps_per_epoch : int
+        Length of an epoch.
+    first_step : int
+        Step, counted over all epochs, with which the loader begins. `AdaptationModule` moves it on at the end of an
+        epoch; in a loop of one's own it is set for each.
 
     Examples
     --------
@@ -114,17 +140,24 @@ class PairData(L.LightningDataModule):
     def _in_memory(self) -> bool:
         return all(isinstance(domain.samples, TensorSamples) for domain in (self.source, self.target))
 
+    def state_dict(self) -> dict[str, Any]:
+        """Where the next epoch begins, for a checkpoint of the trainer's."""
+        return {"first_step": self.first_step}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint of the trainer's."""
+        self.first_step = state_dict["first_step"]
+
     def train_dataloader(self) -> DataLoader[Step]:
         """The steps from ``first_step`` to the end of its epoch."""
         rank, n_ranks = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
         steps = _Steps(self.source, self.target, self.plans, rank, n_ranks)
-        last = (self.first_step // self.steps_per_epoch + 1) * self.steps_per_epoch
         streaming: dict[str, Any] = {}
         if not self._in_memory:
             workers = max((torch.get_num_threads() - 1), 1) if self.n_workers is None else self.n_workers
             streaming = {"num_workers": min(workers, 8), "pin_memory": torch.cuda.is_available()}
             streaming["worker_init_fn"] = end_with_parent
-        return DataLoader(steps, batch_size=None, sampler=range(self.first_step, last), **streaming)
+        return DataLoader(steps, batch_size=None, sampler=_RestOfEpoch(self), **streaming)
 
 
 def _plan(side: str, domain: Domain, recipe: Recipe, labels: Tensor | None) -> SamplePlan:

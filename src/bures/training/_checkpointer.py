@@ -76,7 +76,6 @@ class Checkpointer(L.Callback):
     ) -> None:
         """Save inside an epoch when it is time."""
         assert isinstance(pl_module, AdaptationModule)
-        pl_module.steps_done = batch.number + 1
         # The end of an epoch saves by itself, after its row is in the log.
         if pl_module.steps_done % pl_module.steps_per_epoch:
             self._save_if_due(trainer, pl_module)
@@ -115,26 +114,21 @@ class Checkpointer(L.Callback):
         # A method that makes its own steps has optimisers beside the recipe's, and no schedule with a state.
         first, *others = trainer.optimizers
         return {
-            "step": module.steps_done,
+            **module.progress(),
             "network": module.network.state_dict(),
             "method": module.method.state_dict(),
             "optimiser": first.state_dict(),
             "other_optimisers": [optimiser.state_dict() for optimiser in others],
             "schedule": next((config.scheduler.state_dict() for config in trainer.lr_scheduler_configs), None),
-            "record": module.record.state_dict(),
-            "queue": {} if module.queue is None else module.queue.state_dict(),
             "recorder": self.recorder.state_dict(),
         }
 
 
 def restore(trainer: L.Trainer | None, module: AdaptationModule, state: dict[str, Any]) -> None:
     """Bring a module, and the optimisers and schedules of its trainer, to the state of a checkpoint."""
-    module.steps_done = state["step"]
     module.network.load_state_dict(state["network"])
     module.method.load_state_dict(state["method"])
-    module.record.load_state_dict(state["record"])
-    if module.queue is not None:
-        module.queue.load_state_dict(state["queue"], module.device)
+    module.go_on_from(state)
     if trainer is not None:
         states = [state["optimiser"], *state.get("other_optimisers", ())]
         for optimiser, saved in zip(trainer.optimizers, states, strict=True):

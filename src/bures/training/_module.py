@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bures.arrays import at_least_float32, checks_values
 from bures.methods import Batch, Method, Objective
 from bures.networks import Network
-from bures.training._batches import Step
+from bures.training._batches import PairData, Step
 from bures.training._errors import NonFiniteLossError
 from bures.training._gather import gather_rows, world_size
 from bures.training._inputs import Inputs
@@ -113,6 +113,43 @@ class AdaptationModule(L.LightningModule):
 
     def training_step(self, step: Step, batch_idx: int) -> Tensor | None:
         """The objective of one step; None where the step has been made."""
+        loss = self._make_step(step)
+        self.steps_done = step.number + 1
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        """Tell the data where the next epoch begins, after the callbacks have looked at this one."""
+        data = getattr(self.trainer, "datamodule", None)
+        if isinstance(data, PairData):
+            data.first_step = self.steps_done
+
+    def progress(self) -> dict[str, Any]:
+        """What a checkpoint keeps beside weights: the steps done, and what later ones need of them."""
+        queue = {} if self.queue is None else self.queue.state_dict()
+        return {"step": self.steps_done, "record": self.record.state_dict(), "queue": queue}
+
+    def go_on_from(self, progress: Mapping[str, Any]) -> None:
+        """Go on from the progress of a checkpoint."""
+        self.steps_done = progress["step"]
+        self.record.load_state_dict(progress["record"])
+        if self.queue is not None:
+            self.queue.load_state_dict(progress["queue"], self.device)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the progress to a checkpoint of Lightning's trainer; those of `adapt` are its own."""
+        checkpoint["progress"] = self.progress()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take the progress from a checkpoint of Lightning's trainer, and be ready for its weights."""
+        if "progress" in checkpoint:  # those of earlier versions have none
+            self.go_on_from(checkpoint["progress"])
+        # It reads weights before it converts the module: those in float64 would be rounded to float32.
+        weights = checkpoint["state_dict"]
+        for name, tensor in self.state_dict(keep_vars=True).items():
+            if name in weights:
+                tensor.data = tensor.data.to(weights[name].dtype)
+
+    def _make_step(self, step: Step) -> Tensor | None:
         # Random numbers depend on the step alone: dropout and augmentation after a resumption are what they were.
         _seed_generators(derive_seed(self.recipe.seed, "step", step.number, self.global_rank), step.x_s.device)
         generator = self._step_generator(step.number, step.x_s.device)

@@ -49,7 +49,7 @@ class FeatureQueue:
     def join(self, batch: Batch) -> Batch:
         """The batch with the samples of the queue behind its own, which then join the queue."""
         current = batch._asdict()
-        kept = self._parts or {name: part[:0].detach() for name, part in current.items()}
+        kept = {name: self._parts.get(name, part[:0].detach()).to(part.device) for name, part in current.items()}
         joined = {name: torch.cat([part, kept[name]]) for name, part in current.items()}
         self._parts = {name: self._renewed(kept[name], part.detach()) for name, part in joined.items()}
         return Batch(**joined)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bures.arrays import check_flags
 from bures.data import Domain
 from bures.training._kept import keep, start_network, write_kept
 from bures.training._recipe import Recipe
@@ -33,6 +34,7 @@ def refresh_samples(
     Path
         The file.
     """
+    check_flags(partial=partial)
     folder = RunFolder(path)
     manifest = folder.read_manifest()
     recipe = Recipe(**manifest["recipe"])

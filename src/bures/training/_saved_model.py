@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from bures.arrays import check_flags
 from bures.data import Domain
 from bures.data._columns import with_columns
 from bures.data._decoding import Progress
@@ -220,6 +221,7 @@ def load_model(path: str | Path, *, best: bool = False) -> SavedModel:
 
 def model_file(path: str | Path, *, best: bool = False) -> Path:
     """The file of a model, given itself or as a run folder; an error that says what is missing."""
+    check_flags(best=best)
     path = Path(path)
     if not path.is_dir():
         if not path.exists():

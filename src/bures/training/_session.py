@@ -91,7 +91,7 @@ class Session:
             restore(None, self.module, self.state)
             self.place_by(options)  # as the trainer would have done, too: the end evaluates all samples
             return
-        callbacks: list[L.Callback] = [_Placement(self), self.recorder, self.checkpointer, _NextEpoch()]
+        callbacks: list[L.Callback] = [_Placement(self), self.recorder, self.checkpointer]
         if self.progress:
             callbacks.append(RichProgress(self.recorder, self.title, self.console))
         trainer = L.Trainer(
@@ -223,10 +223,3 @@ class _Placement(L.Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.session.place(trainer.strategy.root_device)
-
-
-class _NextEpoch(L.Callback):
-    """Tells the data where the next epoch begins, after the others have looked at the last."""
-
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        trainer.datamodule.first_step = pl_module.steps_done  # type: ignore[attr-defined]

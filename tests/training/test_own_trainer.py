@@ -1,0 +1,64 @@
+"""The module and the data in a Lightning trainer of one's own, with its checkpoints."""
+
+import lightning as L
+import pytest
+import torch
+from small_runs import vectors
+
+from bures.training import AdaptationModule, PairData, Recipe, assemble
+from bures.training._quiet import quiet
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SMALL = {"network": "identity", "batch_size": 8, "hidden": 16, "features": 8, "epochs": 4}
+
+
+class Noting(AdaptationModule):
+    """Notes the numbers of its steps, and the terms that count in each."""
+
+    def training_step(self, step, batch_idx):
+        loss = super().training_step(step, batch_idx)
+        self.seen = [*getattr(self, "seen", []), (step.number, sorted(self.record.weights))]
+        return loss
+
+
+def trained(recipe, folder, epochs, *, save=None, go_on_from=None, direct=False):
+    """The module after some epochs of a trainer that is told nothing of the library."""
+    source, target = vectors(32, seed=1, name="s"), vectors(24, seed=2, name="t", shift=1).hide_labels()[0]
+    data = PairData(source, target, recipe)
+    length = data.steps_per_epoch
+    assert length == 3
+    _, network, inputs = assemble(recipe, source.n_classes, tuple(source.samples.shape))
+    method = recipe.build_method()
+    method.setup(8, source.n_classes)
+    module = Noting(network, method, inputs, recipe, length, recipe.epochs * length, direct=direct)
+    with quiet():
+        trainer = L.Trainer(
+            accelerator="cpu", devices=1, max_epochs=epochs, precision=recipe.precision, logger=False,
+            enable_checkpointing=False, enable_model_summary=False, enable_progress_bar=False, default_root_dir=folder,
+        )  # fmt: skip
+        trainer.fit(module, datamodule=data, ckpt_path=go_on_from)
+        if save is not None:
+            trainer.save_checkpoint(save)
+    return module
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_epochs_go_on_from_each_other(direct, tmp_path):
+    recipe = Recipe(method="ckb", options={"start": 1}, **SMALL)
+    module = trained(recipe, tmp_path, 2, direct=direct)
+    terms = [["entropy"]] * 3 + [["ckb", "entropy"]] * 3
+    assert module.seen == list(zip(range(6), terms, strict=True))
+    assert module.steps_done == 6
+
+
+@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
+@pytest.mark.parametrize("method", ["source", "ckw", "ckw-running", "cdan+e"])
+def test_a_checkpoint_of_the_trainer_gives_the_same_end(method, precision, tmp_path):
+    recipe = Recipe(method=method, precision=precision, queue=20, optimiser="sgd", schedule="cosine", lr=0.05, **SMALL)
+    whole = trained(recipe, tmp_path, 4)
+    trained(recipe, tmp_path, 2, save=tmp_path / "half.ckpt")
+    resumed = trained(recipe, tmp_path, 4, go_on_from=tmp_path / "half.ckpt")
+    assert resumed.seen == whole.seen[6:]
+    for name, value in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], value), name
