@@ -142,7 +142,7 @@ class AdaptedClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type:
         self.adapter_ = None
         if self.adapter is not None:
             self.adapter_ = clone(self.adapter).fit_source_target(xs, ys, xt)
-            xs = self.adapter_.transform(xs)
+            xs = self.adapter_.transform(xs, sample_domain=1)
         self.estimator_ = default_estimator(self.estimator).fit(xs, ys)
         self.classes_ = self.estimator_.classes_
         return self
