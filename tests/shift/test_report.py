@@ -295,6 +295,16 @@ def test_large_domains_are_looked_at_in_part_and_the_report_says_so():
     assert sum("60 of 300 samples" in note for note in report.notes) == 2
 
 
+def test_too_few_permutations_for_three_questions_are_noted():
+    data = draw(UNEVEN, move=3.0, seed=3)
+    short = bures.shift_report(*data, n_permutations=58, n_bootstrap=0)
+    assert not short.shifted
+    assert any("no shift can be found with 58 permutations" in note and "at least 59" in note for note in short.notes)
+    enough = bures.shift_report(*data, n_permutations=59, n_bootstrap=0)
+    assert found(enough) == {"label": True, "marginal": True, "conditional": True}
+    assert not any("permutations" in note for note in enough.notes)
+
+
 def test_no_class_is_marked_where_no_conditional_shift_was_found():
     report = bures.shift_report(*draw(n=40, seed=14), n_permutations=59, n_bootstrap=0)
     assert found(report)["conditional"] is False
