@@ -768,6 +768,23 @@ def test_tables_are_put_into_the_order_of_the_first(tables):
     assert s.copy().columns == s.columns == tuple(source)
 
 
+def test_tables_are_put_into_the_order_of_the_map(tables):
+    source, target, y, _, exact = tables
+    phi = bures.NystroemMap.fit(source, target, n_landmarks=120)
+    s, t = ConditionalMoments(phi, 2).update(source, y), ConditionalMoments(phi, 2).update(target, y)
+    assert t.columns == tuple(source)
+    assert s.ckb(t) == pytest.approx(exact, rel=1e-6)
+    with pytest.raises(ValueError, match=r"this one lacks the column 'width'.*the table the map was fitted on"):
+        t.update(target.rename(columns={"width": "depth"}), y)
+    other = ConditionalMoments(
+        bures.NystroemMap.fit(source.to_numpy(), target[list(source)].to_numpy(), n_landmarks=120), 2
+    )
+    with pytest.raises(
+        ValueError, match="the table of the map and that of the state have the same columns in different"
+    ):
+        t.load_state_dict(other.update(target, y).state_dict())
+
+
 def test_tables_of_different_order_are_neither_compared_nor_merged(tables, tmp_path):
     pytest.importorskip("pyarrow")
     source, target, y, phi, exact = tables
