@@ -226,6 +226,8 @@ def test_wrong_labels_are_named():
         bures.shift_report(xs, ys, xt, np.array(["a", "b", "c"])[yt])
     with pytest.raises(ValueError, match="ys holds classes of dtype float64; accepted are integers and strings"):
         bures.shift_report(xs, ys.astype(float), xt, yt)
+    with pytest.raises(ValueError, match=r"yt is -1 for all 150 samples.*or yt=None to have both domains predicted"):
+        bures.shift_report(xs, ys, xt, np.full(150, -1))
     with pytest.raises(ValueError, match="the source must be labelled"):
         bures.shift_report(xs, None, xt, yt)
     with pytest.raises(ValueError, match="yt has 149 labels but xt has 150 samples"):
