@@ -119,6 +119,24 @@ def test_soft_labels_with_a_label_map_are_those_of_ckb(draw_problem, kind, label
         assert abs(getattr(m_s, metric)(m_t, **options) - exact(metric, p, **options)) <= 1e-8
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_hard_labels_beside_soft_ones_have_their_kernel(draw_problem, swapped):
+    p = draw_problem(("hard", "soft"), n=30, m=25, seed=2)
+    phi = all_landmarks(p)
+    sides = moments(phi, p.xs, p.ys), moments(phi, p.xt, p.yt, labels="soft")
+    m_s, m_t = sides[::-1] if swapped else sides
+    assert abs(m_s.ckb(m_t) - exact("ckb", p, label_kernel="linear")) <= 1e-8
+    rows = moments(phi, p.xs, p.rows_s, labels="soft")
+    label_map = bures.NystroemMap.fit(p.rows_s, n_landmarks=len(p.rows_s))
+    mapped = moments(phi, p.xs, p.rows_s, labels="soft", label_map=label_map)
+    for same in (rows, mapped):
+        assert abs(sides[0].ckb(same)) <= 1e-8
+    with pytest.raises(
+        ValueError, match="source moments have the label kernel 'gaussian', the target moments 'linear'"
+    ):
+        mapped.ckb(rows)
+
+
 def test_integers_beside_soft_labels_are_one_hot_rows(draw_problem):
     p = draw_problem("hard", n=30, m=25)
     phi = all_landmarks(p)
