@@ -95,6 +95,13 @@ def test_label_shift_alone_is_not_taken_for_a_conditional_shift_of_predicted_cla
     assert thinned <= 3
 
 
+def test_a_level_that_is_not_exact_is_noted():
+    xs, ys, xt, yt = draw(UNEVEN, seed=2)
+    for given, noted in ((None, True), (yt, False)):
+        notes = bures.shift_report(xs, ys, xt, given, **FAST).notes
+        assert any("takes the estimate for exact" in note for note in notes) == noted
+
+
 def test_advice_names_methods_that_exist():
     from bures.shift._report import Finding
     from bures.shift._words import advise

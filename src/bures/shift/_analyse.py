@@ -96,7 +96,9 @@ def shift_report(
     where P(X|Y) is the same. **Marginal shift**: an MMD test over several bandwidths. **Conditional shift**:
     `conditional_test`. With predictions, a label shift alone changes :math:`P(X \mid \hat Y)` where the classifier
     errs; so if the predicted frequencies differ, source samples are first thinned at random to the estimated target
-    frequencies, by their true classes. The three p-values are corrected for their number (Holm).
+    frequencies, by their true classes. These are estimates which the test takes for exact, so that after a label shift
+    it rejects somewhat more often than its level says, the more the worse the predictions are; a note says so. The
+    three p-values are corrected for their number (Holm).
 
     Examples
     --------
@@ -161,7 +163,8 @@ def _conditional(
             keep = thinned
             notes += (
                 f"for the comparison within predicted classes the source was thinned to {keep.sum()} samples, so that "
-                "its class frequencies are those estimated for the target",
+                "its class frequencies are those estimated for the target; the test takes the estimate for exact, so "
+                "that its p-value is a little too small: one near the level is no evidence",
             )
         else:
             notes += (
