@@ -200,6 +200,27 @@ def test_skada_splits_and_scores(data, skada, routed):
     assert search.fit(X, y, sample_domain=domain, target_labels=truth).best_params_ == {"epochs": 10}
 
 
+def test_skada_scores_a_classifier_behind_an_adapter(data, skada, routed):
+    from skada import metrics
+    from skada.model_selection import SourceTargetShuffleSplit
+
+    X, y, domain, _ = data
+    alone = AdaptedClassifier(CKBAdapter())
+    for name, estimator in (
+        ("PredictionEntropyScorer", alone),
+        ("SoftNeighborhoodDensity", alone),
+        ("CircularValidation", alone),
+        ("ImportanceWeightedScorer", alone),
+        ("MixValScorer", alone),
+        ("DeepEmbeddedValidation", skada.make_da_pipeline(StandardScaler(), AdaptedClassifier(CKBAdapter()))),
+    ):
+        found = cross_val_score(
+            estimator, X, y, params={"sample_domain": domain}, scoring=getattr(metrics, name)(), error_score="raise",
+            cv=SourceTargetShuffleSplit(n_splits=2, test_size=0.3, random_state=0),
+        )  # fmt: skip
+        assert np.isfinite(found).all(), name
+
+
 def test_skada_pipelines(data, skada, routed):
     X, y, domain, truth = data
     target = domain < 0
