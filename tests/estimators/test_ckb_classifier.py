@@ -76,6 +76,9 @@ def test_probabilities_are_those_of_the_network_with_the_statistics_of_the_domai
     source = domain > 0
     fitted = quick().fit(X, y, sample_domain=domain)
     both = fitted.predict_proba(X, sample_domain=domain)
+    np.testing.assert_array_equal(
+        fitted.predict_proba(X, sample_domain=1), fitted.predict_proba(X, sample_domain=np.ones(len(X)))
+    )
     rows = torch.from_numpy((X - X.mean(axis=0)) / X.std(axis=0))
     for network, mask in ((fitted.source_network_, source), (fitted.network_, ~source)):
         np.testing.assert_allclose(both[mask], network.predict_proba(rows[mask]).numpy(), atol=1e-12)

@@ -121,6 +121,9 @@ def test_the_classifier_predicts_target_rows_in_the_names_of_the_classes(data, a
     np.testing.assert_array_equal(
         classifier.predict(data.xs, sample_domain=[1] * 45), classifier.estimator_.predict(mapped)
     )
+    np.testing.assert_array_equal(
+        classifier.predict(data.xs, sample_domain=1), classifier.predict(data.xs, sample_domain=[1] * 45)
+    )
     assert not hasattr(adapter, "n_features_in_")  # the adapter that was passed is not touched
 
 
