@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+import pandas as pd
 import pytest
 import reference
 import safetensors.torch
@@ -248,6 +251,27 @@ def test_a_saved_map_is_the_same_map(name, tmp_path):
         np.testing.assert_array_equal(loaded(XT), phi(XT))
         assert repr(loaded) == repr(phi)
     assert getattr(loaded, "trace_error", None) == getattr(phi, "trace_error", None)
+
+
+@pytest.mark.parametrize("name", ["linear", "nystroem", "fourier"])
+def test_a_map_finds_the_columns_of_data_frames_by_name(name, tmp_path):
+    fit = {
+        "linear": bures.LinearMap.fit,
+        "nystroem": partial(bures.NystroemMap.fit, n_landmarks=12),
+        "fourier": partial(bures.RandomFourierMap.fit, n_features=10),
+    }[name]
+    names = [f"f{i}" for i in range(XS.shape[1])]
+    source, target = (pd.DataFrame(x, columns=names) for x in (XS, XT))
+    phi, plain = fit(source, target[names[::-1]]), fit(XS, XT)
+    assert (phi.columns, plain.columns) == (tuple(names), None)
+    assert phi.fingerprint == plain.fingerprint
+    loaded = type(phi).load(phi.save(tmp_path / "map.safetensors"))
+    for fitted in (phi, loaded):
+        np.testing.assert_array_equal(fitted(target[names[::-1]]), plain(XT))
+        np.testing.assert_array_equal(fitted(XT), plain(XT))
+        with pytest.raises(ValueError, match=r"x lacks the column 'f0'.*what the map was fitted on by name"):
+            fitted(target.rename(columns={"f0": "other"}))
+    np.testing.assert_allclose(phi.to(dtype=torch.float32)(target[names[::-1]]), plain(XT), atol=1e-3)
 
 
 def test_the_fingerprint_tells_maps_apart():

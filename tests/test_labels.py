@@ -291,6 +291,19 @@ def test_classes_in_an_array_and_in_a_tensor_are_numbered_together():
         assert (source.values.tolist(), target.values.tolist()) == ([2, 0], [0, 1])
 
 
+@pytest.mark.parametrize("as_labels", [np.asarray, torch.as_tensor, list, pd.Series])
+def test_labels_that_are_hidden_are_not_taken_for_a_class(as_labels):
+    hidden = as_labels(np.full(M, -1))
+    with pytest.raises(ValueError, match=r"yt is -1 for all 8 samples.*skada and POT.*true classes or predictions"):
+        read(as_labels(YS), hidden)
+    with pytest.raises(ValueError, match="ys is -1 for all 8 samples"):
+        read(hidden, as_labels(YS))
+    signs = as_labels(np.where(np.arange(N) % 2, 1, -1))  # classes of a binary problem
+    assert read(signs, hidden)[1].class_names() == [-1, 1]
+    assert read(hidden, hidden)[0].class_names() == [-1]
+    assert read(np.array(["-1", "1"]), np.array(["-1"]))[0].class_names() == ["-1", "1"]
+
+
 def equal_weights(*sizes):
     return [torch.full((n,), 1 / n, dtype=torch.float64) for n in sizes]
 

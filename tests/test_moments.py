@@ -119,6 +119,24 @@ def test_soft_labels_with_a_label_map_are_those_of_ckb(draw_problem, kind, label
         assert abs(getattr(m_s, metric)(m_t, **options) - exact(metric, p, **options)) <= 1e-8
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_hard_labels_beside_soft_ones_have_their_kernel(draw_problem, swapped):
+    p = draw_problem(("hard", "soft"), n=30, m=25, seed=2)
+    phi = all_landmarks(p)
+    sides = moments(phi, p.xs, p.ys), moments(phi, p.xt, p.yt, labels="soft")
+    m_s, m_t = sides[::-1] if swapped else sides
+    assert abs(m_s.ckb(m_t) - exact("ckb", p, label_kernel="linear")) <= 1e-8
+    rows = moments(phi, p.xs, p.rows_s, labels="soft")
+    label_map = bures.NystroemMap.fit(p.rows_s, n_landmarks=len(p.rows_s))
+    mapped = moments(phi, p.xs, p.rows_s, labels="soft", label_map=label_map)
+    for same in (rows, mapped):
+        assert abs(sides[0].ckb(same)) <= 1e-8
+    with pytest.raises(
+        ValueError, match="source moments have the label kernel 'gaussian', the target moments 'linear'"
+    ):
+        mapped.ckb(rows)
+
+
 def test_integers_beside_soft_labels_are_one_hot_rows(draw_problem):
     p = draw_problem("hard", n=30, m=25)
     phi = all_landmarks(p)
@@ -766,6 +784,23 @@ def test_tables_are_put_into_the_order_of_the_first(tables):
     t.update(target[list(source)][:10], y[:10]).update(target[10:], y[10:])
     assert s.ckb(t) == pytest.approx(exact, rel=1e-6)
     assert s.copy().columns == s.columns == tuple(source)
+
+
+def test_tables_are_put_into_the_order_of_the_map(tables):
+    source, target, y, _, exact = tables
+    phi = bures.NystroemMap.fit(source, target, n_landmarks=120)
+    s, t = ConditionalMoments(phi, 2).update(source, y), ConditionalMoments(phi, 2).update(target, y)
+    assert t.columns == tuple(source)
+    assert s.ckb(t) == pytest.approx(exact, rel=1e-6)
+    with pytest.raises(ValueError, match=r"this one lacks the column 'width'.*the table the map was fitted on"):
+        t.update(target.rename(columns={"width": "depth"}), y)
+    other = ConditionalMoments(
+        bures.NystroemMap.fit(source.to_numpy(), target[list(source)].to_numpy(), n_landmarks=120), 2
+    )
+    with pytest.raises(
+        ValueError, match="the table of the map and that of the state have the same columns in different"
+    ):
+        t.load_state_dict(other.update(target, y).state_dict())
 
 
 def test_tables_of_different_order_are_neither_compared_nor_merged(tables, tmp_path):

@@ -148,6 +148,8 @@ def check_real(name: str, x: Tensor) -> None:
 def numpy_to_tensor(name: str, value: Array) -> Tensor:
     """Read anything NumPy reads as a float64 tensor; memory is shared where dtype and layout allow."""
     refuse_masked(name, value)
+    if hasattr(value, "toarray"):  # NumPy would make one object of a sparse matrix
+        raise TypeError(f"{name} is a sparse {describe(value)}; pass {name}.toarray()")
     try:
         array = np.asarray(value)
         # NumPy would read the string "1.5" as a number; a table of strings is more likely a mistake.

@@ -27,7 +27,7 @@ from bures.arrays import (
     refuse_masked,
 )
 
-__all__ = ["Conditioning", "Kind", "Labels", "check_prior", "class_prior_weights", "read_labels"]
+__all__ = ["Conditioning", "Kind", "Labels", "check_prior", "class_prior_weights", "read_labels", "refuse_hidden"]
 
 Kind: TypeAlias = Literal["hard", "soft", "continuous"]
 Conditioning: TypeAlias = str | tuple[str, str] | None
@@ -253,10 +253,24 @@ def _number_classes(source: _Side, target: _Side) -> tuple[Labels, Labels]:
     if columns:
         n_classes = columns[0]
         return _index_columns(source, n_classes, target), _index_columns(target, n_classes, source)
+    refuse_hidden((source.argument, target.argument), (source.values, target.values))
     names, index_s, index_t = _union(source, target)
     n_classes = len(names)
     labels = (source.labels(names, n_classes, index_s), target.labels(names, n_classes, index_t))
     return _one_hot_if_soft(labels[0]), _one_hot_if_soft(labels[1])
+
+
+def refuse_hidden(arguments: tuple[str, str], pair: tuple[Any, Any], *, remedy: str = "") -> None:
+    """Raise where all classes (n,) of one domain are -1 and none of the other's: labels that skada and POT hide."""
+    if not checks_values():
+        return
+    masks = [y == -1 if isinstance(y, Tensor) or y.dtype.kind in "if" else np.zeros(1, dtype=bool) for y in pair]
+    for side in (0, 1):
+        if bool(masks[side].all()) and not bool(masks[1 - side].any()):
+            raise ValueError(
+                f"{arguments[side]} is -1 for all {len(pair[side])} samples, which is how skada and POT mark labels "
+                f"that are not known; accepted are true classes or predictions{remedy}"
+            )
 
 
 def _one_hot_if_soft(labels: Labels) -> Labels:

@@ -76,6 +76,9 @@ def test_probabilities_are_those_of_the_network_with_the_statistics_of_the_domai
     source = domain > 0
     fitted = quick().fit(X, y, sample_domain=domain)
     both = fitted.predict_proba(X, sample_domain=domain)
+    np.testing.assert_array_equal(
+        fitted.predict_proba(X, sample_domain=1), fitted.predict_proba(X, sample_domain=np.ones(len(X)))
+    )
     rows = torch.from_numpy((X - X.mean(axis=0)) / X.std(axis=0))
     for network, mask in ((fitted.source_network_, source), (fitted.network_, ~source)):
         np.testing.assert_allclose(both[mask], network.predict_proba(rows[mask]).numpy(), atol=1e-12)
@@ -200,6 +203,27 @@ def test_skada_splits_and_scores(data, skada, routed):
     assert search.fit(X, y, sample_domain=domain, target_labels=truth).best_params_ == {"epochs": 10}
 
 
+def test_skada_scores_a_classifier_behind_an_adapter(data, skada, routed):
+    from skada import metrics
+    from skada.model_selection import SourceTargetShuffleSplit
+
+    X, y, domain, _ = data
+    alone = AdaptedClassifier(CKBAdapter())
+    for name, estimator in (
+        ("PredictionEntropyScorer", alone),
+        ("SoftNeighborhoodDensity", alone),
+        ("CircularValidation", alone),
+        ("ImportanceWeightedScorer", alone),
+        ("MixValScorer", alone),
+        ("DeepEmbeddedValidation", skada.make_da_pipeline(StandardScaler(), AdaptedClassifier(CKBAdapter()))),
+    ):
+        found = cross_val_score(
+            estimator, X, y, params={"sample_domain": domain}, scoring=getattr(metrics, name)(), error_score="raise",
+            cv=SourceTargetShuffleSplit(n_splits=2, test_size=0.3, random_state=0),
+        )  # fmt: skip
+        assert np.isfinite(found).all(), name
+
+
 def test_skada_pipelines(data, skada, routed):
     X, y, domain, truth = data
     target = domain < 0
@@ -208,6 +232,7 @@ def test_skada_pipelines(data, skada, routed):
         pipeline.fit(X, y.copy(), sample_domain=domain)
         predicted = pipeline.predict(X[target], sample_domain=domain[target])
         assert (predicted == truth[target]).mean() > 0.8
+        np.testing.assert_array_equal(pipeline.predict(X[target]), predicted)  # rows without a domain are target rows
     # skada's pipeline of adapter and classifier is our own pair of them.
     own = AdaptedClassifier(CKBAdapter(), LogisticRegression()).fit(X, y, sample_domain=domain)
     np.testing.assert_array_equal(own.predict(X[target]), predicted)
@@ -224,10 +249,11 @@ def test_the_adapter_is_the_covariance_part_of_its_parent(data):
     X, y, domain, _ = data
     ours = CKBAdapter().fit(X, y, sample_domain=domain)
     parent = ConditionalBuresAdapter("ckb").fit(X, y, sample_domain=domain)
-    np.testing.assert_array_equal(ours.transform(X), parent.transform(X))
+    np.testing.assert_array_equal(*(adapter.transform(X, sample_domain=1) for adapter in (ours, parent)))
     xs, xt, ys = X[domain > 0], X[domain < 0], y[domain > 0]
-    np.testing.assert_array_equal(CKBAdapter().fit_source_target(xs, ys, xt).transform(X), ours.transform(X))
-    moved = ours.transform(xs)
+    again = CKBAdapter().fit_source_target(xs, ys, xt)
+    np.testing.assert_array_equal(*(adapter.transform(X, sample_domain=1) for adapter in (again, ours)))
+    moved = ours.transform(xs, sample_domain=1)
     np.testing.assert_allclose(moved.mean(axis=0), xs.mean(axis=0))
     before, after = (bures.ckb(x, ys, xt, ours.pseudo_labels_, kernel="linear") for x in (xs, moved))
     assert after < before
@@ -237,7 +263,7 @@ def test_an_adapter_without_target_moves_nothing_and_warns(data):
     X, y, *_ = data
     with pytest.warns(UserWarning, match=r"all 180 rows are source, and CKBAdapter moves none.*fit_source_target"):
         adapter = CKBAdapter().fit(X, y)
-    np.testing.assert_array_equal(adapter.transform(X), X)
+    np.testing.assert_array_equal(adapter.transform(X, sample_domain=1), X)
     with pytest.warns(UserWarning, match="moves none"):
         adapter = CKBAdapter(kernel="gaussian", n_components=6).fit(X, y)
     assert adapter.transform(X).shape == adapter.transform(X, sample_domain=-np.ones(180)).shape

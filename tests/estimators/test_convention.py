@@ -14,6 +14,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
 
 import bures
 from bures import estimators
@@ -71,10 +72,11 @@ def test_one_array_and_two_arrays_agree(data, adapter):
     one = clone(adapter).fit(data.X, data.y, sample_domain=data.domain)
     source = data.domain > 0
     two = clone(adapter).fit_source_target(data.X[source], data.y[source], data.X[~source])
-    np.testing.assert_array_equal(one.transform(data.xs), two.transform(data.xs))
+    np.testing.assert_array_equal(one.transform(data.xs, sample_domain=1), two.transform(data.xs, sample_domain=1))
     both = one.transform(data.X, sample_domain=data.domain)
-    np.testing.assert_allclose(both[source], one.transform(data.X[source]), atol=1e-9)
+    np.testing.assert_allclose(both[source], one.transform(data.X[source], sample_domain=1), atol=1e-9)
     np.testing.assert_allclose(both[~source], one.transform(data.X[~source], sample_domain=[-1] * 30), atol=1e-9)
+    np.testing.assert_allclose(both[~source], one.transform(data.X[~source]), atol=1e-9)
     again = clone(adapter).fit_transform(data.X, data.y, sample_domain=data.domain)
     np.testing.assert_array_equal(both, again)
 
@@ -83,17 +85,27 @@ def test_one_array_and_two_arrays_agree(data, adapter):
 def test_target_rows_stay_where_features_stay_features(data, adapter):
     adapter = clone(adapter).fit_source_target(data.xs, data.ys, data.xt)
     np.testing.assert_array_equal(adapter.transform(data.xt, sample_domain=[-3] * 30), data.xt)
-    assert adapter.transform(data.xs).shape == data.xs.shape
-    assert not np.allclose(adapter.transform(data.xs), data.xs)
+    assert adapter.transform(data.xs, sample_domain=1).shape == data.xs.shape
+    assert not np.allclose(adapter.transform(data.xs, sample_domain=1), data.xs)
+
+
+@each_adapter
+def test_a_pipeline_predicts_new_rows_as_target_rows(data, adapter):
+    """What comes without a domain is what is to be predicted; the step behind the adapter learns source rows alone."""
+    mapped = clone(adapter).fit_source_target(data.xs, data.ys, data.xt)
+    estimator = LogisticRegression().fit(mapped.transform(data.xs, sample_domain=1), data.ys)
+    pipeline = make_pipeline(mapped, estimator)
+    pair = AdaptedClassifier(adapter, LogisticRegression()).fit_source_target(data.xs, data.ys, data.xt)
+    np.testing.assert_allclose(pipeline.predict_proba(data.xt), pair.predict_proba(data.xt), atol=1e-12)
 
 
 @each_adapter
 def test_labels_of_target_rows_are_not_read(data, adapter):
-    reference = clone(adapter).fit(data.X, data.y, sample_domain=data.domain).transform(data.X)
+    reference = clone(adapter).fit(data.X, data.y, sample_domain=data.domain).transform(data.X, sample_domain=1)
     for filler in (np.nan, None, 99.0):
         y = data.y.astype(object)
         y[data.domain < 0] = filler
-        other = clone(adapter).fit(data.X, y, sample_domain=data.domain).transform(data.X)
+        other = clone(adapter).fit(data.X, y, sample_domain=data.domain).transform(data.X, sample_domain=1)
         np.testing.assert_array_equal(other, reference)
 
 
@@ -105,9 +117,12 @@ def test_the_classifier_predicts_target_rows_in_the_names_of_the_classes(data, a
     assert set(predicted) <= set(names)
     np.testing.assert_array_equal(classifier.classes_, names)
     np.testing.assert_array_equal(names[classifier.predict_proba(data.xt).argmax(axis=1)], predicted)
-    mapped = classifier.adapter_.transform(data.xs)
+    mapped = classifier.adapter_.transform(data.xs, sample_domain=1)
     np.testing.assert_array_equal(
         classifier.predict(data.xs, sample_domain=[1] * 45), classifier.estimator_.predict(mapped)
+    )
+    np.testing.assert_array_equal(
+        classifier.predict(data.xs, sample_domain=1), classifier.predict(data.xs, sample_domain=[1] * 45)
     )
     assert not hasattr(adapter, "n_features_in_")  # the adapter that was passed is not touched
 
@@ -138,9 +153,11 @@ def test_domains_that_are_none_are_refused(data, domain, message):
 def test_several_domains_of_a_side_are_pooled(data):
     split = np.where(data.domain > 0, 1 + np.arange(75) % 2, -1 - np.arange(75) % 3)
     reference = CORAL().fit(data.X, sample_domain=data.domain)
-    np.testing.assert_array_equal(
-        CORAL().fit(data.X, sample_domain=split).transform(data.X), reference.transform(data.X)
-    )
+    pooled = CORAL().fit(data.X, sample_domain=split)
+    for ours, theirs in ((1, 1), (split, data.domain)):
+        np.testing.assert_array_equal(
+            pooled.transform(data.X, sample_domain=ours), reference.transform(data.X, sample_domain=theirs)
+        )
 
 
 @pytest.mark.parametrize("adapter", [OTClassReg(), ConditionalBuresAdapter()], ids=repr)
@@ -242,7 +259,10 @@ def test_pickles_predict_the_same(data, adapter):
 
 @each_adapter
 def test_a_fit_can_be_repeated(data, adapter):
-    first, second = (clone(adapter).fit_source_target(data.xs, data.ys, data.xt).transform(data.xs) for _ in range(2))
+    first, second = (
+        clone(adapter).fit_source_target(data.xs, data.ys, data.xt).transform(data.xs, sample_domain=1)
+        for _ in range(2)
+    )
     np.testing.assert_array_equal(first, second)
 
 

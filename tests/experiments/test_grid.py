@@ -79,6 +79,22 @@ def test_a_grid_of_ones_own(tmp_path):
     assert cell.key == "a.npz|b.npz|digits|source|1|epochs=3|lr=0.1"
 
 
+def test_a_recipe_is_found_beside_the_grid_that_names_it(tmp_path, monkeypatch):
+    stages = [{"recipe": "short.yaml", "methods": ["ckb"], "seeds": [0]}]
+    folder = tmp_path / "grids"
+    folder.mkdir()
+    write(folder / "mine.yaml", stages=stages)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"recipe='short.yaml' is not a file"):
+        load_grid("grids/mine.yaml")
+    for place in ("grids/short.yaml", "short.yaml"):  # of two, the one in the working folder is taken, as in a command
+        (tmp_path / place).write_text("epochs: 2\n")
+        (cell, _) = load_grid("grids/mine.yaml").cells()
+        assert cell.recipe == place
+        assert f"--recipe {place}" in cell.command
+        assert cell.build().epochs == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -21,7 +21,7 @@ from bures.kernels import (
     squared_distances,
     standardise,
 )
-from bures.labels import check_prior, class_prior_weights, read_labels
+from bures.labels import check_prior, class_prior_weights, read_labels, refuse_hidden
 from tests.fuzz import inputs
 from tests.fuzz.campaign import Case, target
 from tests.fuzz.targets_metrics import LABELS, draw_pair
@@ -167,7 +167,13 @@ def gram_matrices(case: Case) -> None:
     )
 
 
-@target(*(f"bures.labels.{name}" for name in ("read_labels", "check_prior", "class_prior_weights", "Labels")), weight=2)
+@target(
+    *(
+        f"bures.labels.{name}"
+        for name in ("read_labels", "check_prior", "class_prior_weights", "Labels", "refuse_hidden")
+    ),
+    weight=2,
+)
 def label_reading(case: Case) -> None:
     pair = draw_pair(case)
     n, m = len(pair.xs.plain), len(pair.yt.plain)
@@ -198,3 +204,5 @@ def label_reading(case: Case) -> None:
     for w in weights:
         case.finite(w)
         case.close(w.sum(), 1.0, 2e-3, "weights that do not sum to one")  # a prior may come from half precision
+    case.call(refuse_hidden, ("ys", "yt"), (np.zeros(n), -np.ones(m)), names=("yt",), fault="hidden")
+    case.require(False, "hidden labels are taken for a class")

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 
 import bures
 
@@ -98,6 +99,9 @@ FEATURES = [
     Row("complex xt", TypeError, r"xt .*complex", xt=XT + 0j),
     Row("strings as features", TypeError, r"xs could not be read.*real numbers.*accepted are", xs=np.full((N, D), "a")),
     Row("numbers written as strings", TypeError, r"xs could not be read.*accepted are", xs=XS.astype(str)),
+    Row(
+        "sparse xs", TypeError, r"xs is a sparse csr_matrix of shape \(8, 3\).*pass xs\.toarray\(\)", xs=csr_matrix(XS)
+    ),
     Row("ragged rows", TypeError, r"xs could not be read.*accepted are", xs=[[1.0, 2.0], [1.0]]),
     Row("None as features", (TypeError, ValueError), r"xt (has shape \(\)|could not be read).*accepted", xt=None),
     Row(

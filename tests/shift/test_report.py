@@ -95,6 +95,13 @@ def test_label_shift_alone_is_not_taken_for_a_conditional_shift_of_predicted_cla
     assert thinned <= 3
 
 
+def test_a_level_that_is_not_exact_is_noted():
+    xs, ys, xt, yt = draw(UNEVEN, seed=2)
+    for given, noted in ((None, True), (yt, False)):
+        notes = bures.shift_report(xs, ys, xt, given, **FAST).notes
+        assert any("takes the estimate for exact" in note for note in notes) == noted
+
+
 def test_advice_names_methods_that_exist():
     from bures.shift._report import Finding
     from bures.shift._words import advise
@@ -226,6 +233,8 @@ def test_wrong_labels_are_named():
         bures.shift_report(xs, ys, xt, np.array(["a", "b", "c"])[yt])
     with pytest.raises(ValueError, match="ys holds classes of dtype float64; accepted are integers and strings"):
         bures.shift_report(xs, ys.astype(float), xt, yt)
+    with pytest.raises(ValueError, match=r"yt is -1 for all 150 samples.*or yt=None to have both domains predicted"):
+        bures.shift_report(xs, ys, xt, np.full(150, -1))
     with pytest.raises(ValueError, match="the source must be labelled"):
         bures.shift_report(xs, None, xt, yt)
     with pytest.raises(ValueError, match="yt has 149 labels but xt has 150 samples"):
@@ -293,6 +302,16 @@ def test_large_domains_are_looked_at_in_part_and_the_report_says_so():
     report = bures.shift_report(*draw(n=300), max_samples=60, **FAST)
     assert (report.n_source, report.n_target) == (60, 60)
     assert sum("60 of 300 samples" in note for note in report.notes) == 2
+
+
+def test_too_few_permutations_for_three_questions_are_noted():
+    data = draw(UNEVEN, move=3.0, seed=3)
+    short = bures.shift_report(*data, n_permutations=58, n_bootstrap=0)
+    assert not short.shifted
+    assert any("no shift can be found with 58 permutations" in note and "at least 59" in note for note in short.notes)
+    enough = bures.shift_report(*data, n_permutations=59, n_bootstrap=0)
+    assert found(enough) == {"label": True, "marginal": True, "conditional": True}
+    assert not any("permutations" in note for note in enough.notes)
 
 
 def test_no_class_is_marked_where_no_conditional_shift_was_found():

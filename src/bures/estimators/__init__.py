@@ -2,9 +2,10 @@
 
 One array holds both domains: ``fit(X, y, sample_domain)`` with positive entries of ``sample_domain`` for source rows
 and negative ones for target rows, as in skada; what y holds for target rows is ignored. With two arrays it is
-``fit_source_target(xs, ys, xt)``. An *adapter* is a transformer: ``transform(X)`` maps source rows,
-``transform(X, sample_domain)`` the rows of each domain by its own map, and the first line of an adapter says which
-domains move. `AdaptedClassifier` puts a classifier behind any of them and predicts target rows.
+``fit_source_target(xs, ys, xt)``. An *adapter* is a transformer: ``transform(X, sample_domain)`` maps the rows of each
+domain by its own map, and the first line of an adapter says which domains move. As in skada, rows without a domain are
+target rows, which are those to predict: ``transform(xt)``, and ``transform(xs, sample_domain=1)`` for source rows.
+`AdaptedClassifier` puts a classifier behind any of them, trains it on source rows alone and predicts target rows.
 
 ============================  =======================================================  ==========
 Adapter                       What agrees afterwards                                   Uses y

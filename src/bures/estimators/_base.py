@@ -76,6 +76,7 @@ class DomainAdapter(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         self
+            Source rows are mapped by ``transform(xs, sample_domain=1)``.
         """
         xs = validate_data(self, xs, dtype=np.float64)
         xt = validate_data(self, xt, dtype=np.float64, reset=False)
@@ -89,9 +90,9 @@ class DomainAdapter(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array (n, d)
-            Rows of one domain or of both.
-        sample_domain : array (n,), optional
-            Positive for source rows, negative for target rows. Without it, all rows are source.
+            Rows, of the target unless `sample_domain` says otherwise.
+        sample_domain : int or array (n,), optional
+            Positive for source rows, negative for target rows; one number stands for all rows.
 
         Returns
         -------
@@ -99,7 +100,8 @@ class DomainAdapter(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        source = np.ones(len(X), dtype=bool) if sample_domain is None else read_sign(sample_domain, len(X))
+        # As in skada, rows that come without a domain are new rows of the target: those a pipeline is to predict.
+        source = read_sign(-1 if sample_domain is None else sample_domain, len(X))
         if source.all():
             return self._map_source(X)
         if not source.any():
@@ -171,7 +173,10 @@ def read_domains(sample_domain: Array | None, n: int, estimator: object, *, need
 
 
 def read_sign(sample_domain: Array, n: int) -> NDArray[Any]:
+    """Which of n rows are source; one number is the domain of all rows."""
     domain = np.asarray(sample_domain)
+    if domain.ndim == 0:
+        domain = np.broadcast_to(domain, (n,))
     if domain.shape != (n,):
         raise ValueError(f"sample_domain has shape {domain.shape}; accepted is one entry for each row of X, ({n},)")
     if domain.dtype.kind not in "iuf" or not np.isfinite(domain).all() or (domain == 0).any():

@@ -47,7 +47,7 @@ class CKBAdapter(ConditionalBuresAdapter):
     >>> from bures.estimators import CKBAdapter
     >>> xs, ys, xt, yt = bures.data.drifting_class(200, drift=0.0)
     >>> xt = xt * [3.0, 1.0]  # one feature is measured in another unit
-    >>> moved = CKBAdapter(reg=0.01).fit_source_target(xs, ys, xt).transform(xs)
+    >>> moved = CKBAdapter(reg=0.01).fit_source_target(xs, ys, xt).transform(xs, sample_domain=1)
     >>> before, after = (bures.ckb(x, ys, xt, yt, kernel="linear") for x in (xs, moved))
     >>> after < 0.2 * before
     True

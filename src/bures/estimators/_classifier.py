@@ -66,12 +66,12 @@ class AdaptedClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type:
     (True, True)
     """
 
-    # With metadata routing, pipelines and cross-validation pass the domains on without being asked.
+    # What scikit-learn's metadata routing passes on without being asked; allow_source is skada's word.
     __metadata_request__fit: ClassVar = {"sample_domain": True}
-    __metadata_request__predict: ClassVar = {"sample_domain": True}
-    __metadata_request__predict_proba: ClassVar = {"sample_domain": True}
-    __metadata_request__decision_function: ClassVar = {"sample_domain": True}
-    __metadata_request__score: ClassVar = {"sample_domain": True, "sample_weight": True}
+    __metadata_request__predict: ClassVar = {"sample_domain": True, "allow_source": True}
+    __metadata_request__predict_proba: ClassVar = {"sample_domain": True, "allow_source": True}
+    __metadata_request__decision_function: ClassVar = {"sample_domain": True, "allow_source": True}
+    __metadata_request__score: ClassVar = {"sample_domain": True, "allow_source": True, "sample_weight": True}
 
     def __init__(self, adapter: Any = None, estimator: Any = None) -> None:
         self.adapter = adapter
@@ -99,15 +99,17 @@ class AdaptedClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type:
         source = read_domains(sample_domain, len(X), name, needs_target=self.adapter is not None)
         return self._fit_domains(X[source], source_rows(y, source, self), X[~source])
 
-    def predict(self, X: Array, sample_domain: Array | None = None) -> NDArray[Any]:
+    def predict(self, X: Array, sample_domain: Array | None = None, allow_source: bool = True) -> NDArray[Any]:
         """Classes of rows.
 
         Parameters
         ----------
         X : array (n, d)
             Rows, of the target unless `sample_domain` says otherwise.
-        sample_domain : array (n,), optional
-            Positive for source rows, negative for target rows.
+        sample_domain : int or array (n,), optional
+            Positive for source rows, negative for target rows; one number stands for all rows.
+        allow_source : bool, optional
+            Taken because skada's scorers pass it; source rows are always allowed.
 
         Returns
         -------
@@ -116,17 +118,24 @@ class AdaptedClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type:
         return np.asarray(self._ask("predict", X, sample_domain))
 
     @available_if(_estimator_has("predict_proba"))  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Array, sample_domain: Array | None = None) -> NDArray[Any]:
+    def predict_proba(self, X: Array, sample_domain: Array | None = None, allow_source: bool = True) -> NDArray[Any]:
         """Probabilities (n, K) of the classes, for the rows of `predict`."""
         return np.asarray(self._ask("predict_proba", X, sample_domain))
 
     @available_if(_estimator_has("decision_function"))  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Array, sample_domain: Array | None = None) -> NDArray[Any]:
+    def decision_function(
+        self, X: Array, sample_domain: Array | None = None, allow_source: bool = True
+    ) -> NDArray[Any]:
         """Scores of the classes, for the rows of `predict`."""
         return np.asarray(self._ask("decision_function", X, sample_domain))
 
     def score(
-        self, X: Array, y: Array, sample_weight: Array | None = None, sample_domain: Array | None = None
+        self,
+        X: Array,
+        y: Array,
+        sample_weight: Array | None = None,
+        sample_domain: Array | None = None,
+        allow_source: bool = True,
     ) -> float:
         """Accuracy on labelled rows, those of `predict`; weighted by `sample_weight` where it is given."""
         return float(accuracy_score(y, self.predict(X, sample_domain), sample_weight=sample_weight))
@@ -142,7 +151,7 @@ class AdaptedClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type:
         self.adapter_ = None
         if self.adapter is not None:
             self.adapter_ = clone(self.adapter).fit_source_target(xs, ys, xt)
-            xs = self.adapter_.transform(xs)
+            xs = self.adapter_.transform(xs, sample_domain=1)
         self.estimator_ = default_estimator(self.estimator).fit(xs, ys)
         self.classes_ = self.estimator_.classes_
         return self

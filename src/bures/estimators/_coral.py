@@ -53,7 +53,7 @@ class CORAL(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
     >>> from bures.estimators import CORAL
     >>> rng = np.random.default_rng(0)
     >>> xs, xt = rng.normal(size=(200, 2)), 5 + rng.normal(size=(200, 2)) @ [[3.0, 0.0], [1.0, 0.5]]
-    >>> moved = CORAL(reg=1e-9).fit_source_target(xs, None, xt).transform(xs)
+    >>> moved = CORAL(reg=1e-9).fit_source_target(xs, None, xt).transform(xs, sample_domain=1)
     >>> np.allclose(np.cov(moved.T), np.cov(xt.T))
     True
     """

@@ -64,7 +64,7 @@ class GFK(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  # type: ignore[misc]
     >>> rng = np.random.default_rng(0)
     >>> xs, xt = rng.normal(size=(50, 6)), rng.normal(size=(60, 6))
     >>> adapter = GFK(n_components=2).fit_source_target(xs, None, xt)
-    >>> adapter.transform(xs).shape
+    >>> adapter.transform(xs, sample_domain=1).shape
     (50, 4)
     >>> float(np.trace(adapter.kernel_matrix()).round(6))  # an average of projections on two dimensions
     2.0

@@ -145,8 +145,8 @@ class CKBClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type: ign
         ----------
         X : array (n, d)
             Rows, of the target unless `sample_domain` says otherwise.
-        sample_domain : array (n,), optional
-            Positive for source rows, negative for target rows.
+        sample_domain : int or array (n,), optional
+            Positive for source rows, negative for target rows; one number stands for all rows.
         allow_source : bool, optional
             Taken because skada's scorers pass it; source rows are always allowed.
 

@@ -65,7 +65,7 @@ class TCA(ClassNamePrefixFeaturesOutMixin, DomainAdapter):  # type: ignore[misc]
     >>> rng = np.random.default_rng(0)
     >>> xs, xt = rng.normal(size=(50, 3)), 1 + rng.normal(size=(60, 3))
     >>> adapter = TCA(n_components=2, mu=1e-3).fit_source_target(xs, None, xt)
-    >>> zs, zt = adapter.transform(xs), adapter.transform(xt, sample_domain=[-1] * 60)
+    >>> zs, zt = adapter.transform(xs, sample_domain=1), adapter.transform(xt)
     >>> bool(np.abs(zs.mean(axis=0) - zt.mean(axis=0)).max() < 0.1)
     True
     """

@@ -79,7 +79,7 @@ class OTIT(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
     >>> import numpy as np
     >>> from bures.estimators import OTIT
     >>> xs = np.array([[0.0], [1.0]])
-    >>> OTIT(reg=0.02).fit_source_target(xs, None, xs + 10).transform(xs).round(2)
+    >>> OTIT(reg=0.02).fit_source_target(xs, None, xs + 10).transform(xs, sample_domain=1).round(2)
     array([[10.],
            [11.]])
     """
@@ -153,7 +153,7 @@ class OTClassReg(OneToOneFeatureMixin, DomainAdapter):  # type: ignore[misc]
     >>> import numpy as np
     >>> from bures.estimators import OTClassReg
     >>> xs = np.array([[0.0], [1.0], [2.0]])
-    >>> OTClassReg().fit_source_target(xs, ["a", "b", "b"], xs + 10).transform(xs).round(0)
+    >>> OTClassReg().fit_source_target(xs, ["a", "b", "b"], xs + 10).transform(xs, sample_domain=1).round(0)
     array([[10.],
            [11.],
            [12.]])

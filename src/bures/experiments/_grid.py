@@ -14,6 +14,7 @@ from bures.experiments._shallow import SHALLOW, SHALLOW_RECIPE, ShallowCell
 from bures.files import read_text, read_yaml
 from bures.methods import method_info, method_names
 from bures.training import load_recipe
+from bures.training._recipe_files import is_recipe_file
 
 __all__ = ["ADABN", "OTHERS", "Grid", "Stage", "grid_names", "load_grid"]
 
@@ -175,7 +176,8 @@ def load_grid(name: str | Path) -> Grid:
     Parameters
     ----------
     name : str or path
-        One of `grid_names`, or a file that ends in ``.yaml`` or ``.yml``.
+        One of `grid_names`, or a file that ends in ``.yaml`` or ``.yml``. Files of recipes that it names are looked for
+        in the working folder, then beside it.
 
     Examples
     --------
@@ -194,7 +196,7 @@ def load_grid(name: str | Path) -> Grid:
     else:
         raise ValueError(f"grid={text!r} is unknown; accepted are {', '.join(grid_names())} and files in .yaml")
     try:
-        return replace(_parse(label, read_yaml(content, "it")), spec=text)
+        return replace(_parse(label, read_yaml(content, "it"), Path(text).parent), spec=text)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"grid {text} cannot be used: {' '.join(str(error).split())}") from error
 
@@ -203,7 +205,7 @@ def _folder() -> Any:
     return files("bures.experiments") / "grids"
 
 
-def _parse(name: str, content: Any) -> Grid:
+def _parse(name: str, content: Any, folder: Path) -> Grid:
     _check_fields("a grid", content, FIELDS, {"title", "domains", "stages"})
     domains = {str(key): str(value) for key, value in content["domains"].items()}
     tasks = tuple(content.get("tasks") or (f"{source}:{target}" for source, target in permutations(domains, 2)))
@@ -216,6 +218,7 @@ def _parse(name: str, content: Any) -> Grid:
         _check_fields("a stage", entry, STAGE_FIELDS, {"methods", "seeds"})
         recipe = entry.get("recipe")
         if recipe is not None:
+            recipe = _from_here(str(recipe), folder)
             load_recipe(recipe)
         own_tasks = tuple(entry.get("tasks") or tasks)
         for task in own_tasks:
@@ -228,6 +231,12 @@ def _parse(name: str, content: Any) -> Grid:
     about = content.get("about", "").strip()
     short = {str(key): str(value) for key, value in (content.get("short") or {}).items()}
     return Grid(name, content["title"], domains, tasks, tuple(stages), about=about, not_run=rows, short=short, **texts)
+
+
+def _from_here(recipe: str, folder: Path) -> str:
+    """A recipe as the working folder sees it: its name, its file, or else the file of that name beside the grid."""
+    beside = folder / recipe
+    return str(beside) if is_recipe_file(recipe) and not Path(recipe).is_file() and beside.is_file() else recipe
 
 
 def _check_fields(what: str, content: Any, known: set[str], needed: set[str]) -> None:

@@ -23,11 +23,12 @@ from bures.arrays import (
     numpy_to_tensor,
     refuse_masked,
 )
+from bures.columns import column_names, column_order
 from bures.files import to_json
 from bures.kernels import common_frame
 from bures.tensor_files import read_tensors, write_tensors
 
-__all__ = ["FeatureMap", "as_rows", "mean_row", "place", "pool"]
+__all__ = ["FeatureMap", "as_rows", "mean_row", "place", "pool", "pooled_columns"]
 
 SCHEMA = 1
 CONTENT = "a feature map of bures"
@@ -53,6 +54,8 @@ class FeatureMap(ABC):
     """What is subtracted from every sample, (d,), float64."""
     dtype: torch.dtype
     """What the features are computed in."""
+    columns: tuple[str, ...] | None
+    """Names of the columns of the data frame the map was fitted on; None where it was an array."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -82,7 +85,7 @@ class FeatureMap(ABC):
 
     def notes(self) -> dict[str, Any]:
         """What is known of the map and does not change its features, by the names of its fields."""
-        return {}
+        return {} if self.columns is None else {"columns": list(self.columns)}
 
     @property
     def is_projection(self) -> bool:
@@ -100,10 +103,12 @@ class FeatureMap(ABC):
         return self.centre.device
 
     def __call__(self, x: Array) -> Array:
-        """Features (n, D) of a sample (n, d)."""
+        """Features (n, D) of a sample (n, d); the columns of a data frame are found by name, as the map was fitted."""
+        order = column_order(self.columns, column_names(x), names=("what the map was fitted on", "x"))
         rows = as_rows(x)
         if rows.shape[1] != self.n_inputs:
             raise ValueError(f"x has {rows.shape[1]} features but the map was fitted on {self.n_inputs}")
+        rows = rows if order is None else rows[:, order]
         check_finite("x", rows)
         values = self.features(rows.to(self.device)) + self.offset
         return values if isinstance(x, Tensor) else values.cpu().numpy()
@@ -185,6 +190,8 @@ class FeatureMap(ABC):
         if found is None or not issubclass(found, cls):
             raise ValueError(f"{str(path)!r} holds a {kind}; accepted is a {cls.__name__}")
         try:
+            if "columns" in settings:  # JSON has no tuples
+                settings["columns"] = tuple(settings["columns"])
             loaded = found(**tensors, **settings)
         except TypeError as error:
             raise ValueError(f"{str(path)!r} does not hold what a {kind} needs ({error})") from error
@@ -213,6 +220,11 @@ def pool(xs: Array, xt: Array | None) -> Tensor:
     """The sample a map is fitted on, both domains together, (n + m, d) in float64; without gradient."""
     pair = as_feature_pair(xs, xs if xt is None else xt)
     return torch.cat(pair if xt is not None else pair[:1]).detach().double()
+
+
+def pooled_columns(xs: Array, xt: Array | None) -> tuple[str, ...] | None:
+    """Names of the columns of `pool`: those of the first sample, in whose order the second's are."""
+    return column_names(xs) or column_names(xt)
 
 
 def place(x: Tensor, centre: Tensor, factor: float, dtype: torch.dtype) -> Tensor:

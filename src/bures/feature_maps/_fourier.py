@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bures.arrays import Array, check_count, check_seed
 from bures.feature_maps._bandwidth import check_radial_kernel, pooled_bandwidth
-from bures.feature_maps._base import FeatureMap, mean_row, place, pool
+from bures.feature_maps._base import FeatureMap, mean_row, place, pool, pooled_columns
 from bures.kernels import Bandwidth
 
 __all__ = ["RandomFourierMap"]
@@ -39,6 +39,8 @@ class RandomFourierMap(FeatureMap):
         What the map subtracts, and half the frequencies.
     dtype : torch.dtype
         What the features are computed in.
+    columns : tuple of str or None
+        Names of the columns, where the map was fitted on data frames; others are put into their order.
 
     References
     ----------
@@ -60,6 +62,7 @@ class RandomFourierMap(FeatureMap):
     kernel: str
     bandwidth: float
     dtype: torch.dtype = torch.float64
+    columns: tuple[str, ...] | None = None
 
     @classmethod
     def fit(
@@ -106,7 +109,8 @@ class RandomFourierMap(FeatureMap):
             frequencies = math.sqrt(2) * torch.randn(shape, generator=generator, dtype=torch.float64)
         else:
             frequencies = torch.empty(shape, dtype=torch.float64).cauchy_(generator=generator)
-        return cls(mean_row(pooled), frequencies.to(pooled.device) / 2, kernel, sigma2)
+        columns = pooled_columns(xs, xt)
+        return cls(mean_row(pooled), frequencies.to(pooled.device) / 2, kernel, sigma2, columns=columns)
 
     def features(self, x: Tensor) -> Tensor:
         """Features (n, D) less `offset`, in the precision of the map."""

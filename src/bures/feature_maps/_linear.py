@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array
-from bures.feature_maps._base import FeatureMap, mean_row, place, pool
+from bures.feature_maps._base import FeatureMap, mean_row, place, pool, pooled_columns
 
 __all__ = ["LinearMap"]
 
@@ -24,6 +24,8 @@ class LinearMap(FeatureMap):
         Mean of the sample the map was fitted on; sums are taken around it.
     dtype : torch.dtype
         What the features are computed in.
+    columns : tuple of str or None
+        Names of the columns, where the map was fitted on data frames; others are put into their order.
 
     Examples
     --------
@@ -38,6 +40,7 @@ class LinearMap(FeatureMap):
 
     centre: Tensor
     dtype: torch.dtype = torch.float64
+    columns: tuple[str, ...] | None = None
     kernel = "linear"
     bandwidth = None
 
@@ -54,7 +57,7 @@ class LinearMap(FeatureMap):
         -------
         LinearMap
         """
-        return cls(mean_row(pool(xs, xt)))
+        return cls(mean_row(pool(xs, xt)), columns=pooled_columns(xs, xt))
 
     def features(self, x: Tensor) -> Tensor:
         """Features (n, d) less the centre."""

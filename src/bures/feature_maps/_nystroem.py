@@ -12,7 +12,7 @@ from torch import Tensor
 from bures.arrays import Array, check_choice, check_count, check_positive, check_seed
 from bures.exact_distances import direct_distances, smallest_square
 from bures.feature_maps._bandwidth import check_radial_kernel, pooled_bandwidth
-from bures.feature_maps._base import FeatureMap, mean_row, place, pool
+from bures.feature_maps._base import FeatureMap, mean_row, place, pool, pooled_columns
 from bures.feature_maps._landmarks import LANDMARKS, kmeans_plus_plus, pivoted_cholesky, uniform
 from bures.kernels import Bandwidth
 
@@ -51,6 +51,8 @@ class NystroemMap(FeatureMap):
     dtype : torch.dtype
         What the features are computed in. A copy in float32 has fewer features: directions below 1e-7 of the largest
         eigenvalue would be noise.
+    columns : tuple of str or None
+        Names of the columns, where the map was fitted on data frames; others are put into their order.
 
     Examples
     --------
@@ -72,6 +74,7 @@ class NystroemMap(FeatureMap):
     bandwidth: float
     trace_error: float
     dtype: torch.dtype = torch.float64
+    columns: tuple[str, ...] | None = None
 
     @classmethod
     def fit(
@@ -129,7 +132,8 @@ class NystroemMap(FeatureMap):
         rows = place(pooled, centre, sigma2**-0.5, torch.float64)
         chosen = rows[_choose(rows, kernel, landmarks, n_landmarks, tolerance or 0.0, seed).to(rows.device)]
         projection, eigenvalues = _whitening(chosen, kernel, eigenvalue_cut)
-        fitted = cls(centre, chosen, projection, eigenvalues, kernel, sigma2, trace_error=1.0)
+        columns = pooled_columns(xs, xt)
+        fitted = cls(centre, chosen, projection, eigenvalues, kernel, sigma2, trace_error=1.0, columns=columns)
         kept = (fitted.features(pooled) + fitted.offset).square().sum(dim=1).mean()
         return replace(fitted, trace_error=max(0.0, float(1 - kept)))
 
@@ -158,8 +162,8 @@ class NystroemMap(FeatureMap):
         return {"kernel": self.kernel, "bandwidth": self.bandwidth}
 
     def notes(self) -> dict[str, Any]:
-        """The error on the sample the map was fitted on."""
-        return {"trace_error": self.trace_error}
+        """The error on the sample the map was fitted on, and the names of its columns."""
+        return {**super().notes(), "trace_error": self.trace_error}
 
     def _in_dtype(self, dtype: torch.dtype) -> dict[str, Tensor]:
         if dtype == torch.float64:

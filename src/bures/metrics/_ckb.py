@@ -94,6 +94,7 @@ def ckb(
     See Also
     --------
     ckw : adds the conditional means, and so sees what `ckb` cannot.
+    CKBLoss : for training; its default bandwidth is ``"per-block"``, so that by default it has another value.
     explain : the same number with its parts, its null level and an interval.
 
     Notes

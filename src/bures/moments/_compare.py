@@ -107,6 +107,7 @@ def _conditional_terms(
     label_bandwidth: Bandwidth | None,
     method: str,
 ) -> BuresTerms:
+    label_kernel = label_kernel or _fixed_label_kernel(s, t)
     contrasts = [_contrasts(moments, label_kernel, label_bandwidth) for moments in (s, t)]
     if isinstance(eps, str):
         one_hot = [between_classes for _, between_classes in contrasts]
@@ -118,6 +119,17 @@ def _conditional_terms(
         for moments, (contrast, _) in zip((s, t), contrasts, strict=True)
     )
     return bures_terms(r_s, r_t, s.n_weighted - 1, t.n_weighted - 1, method)
+
+
+def _fixed_label_kernel(s: MomentSums, t: MomentSums) -> str | None:
+    """The kernel that soft labels have; hard ones beside them take it too, or equal samples would be at a distance."""
+    kernels = ["linear" if m.label_map is None else m.label_map.kernel for m in (s, t) if m.labels == "soft"]
+    if len(set(kernels)) > 1:
+        raise ValueError(
+            f"the source moments have the label kernel {kernels[0]!r}, the target moments {kernels[1]!r}; "
+            "make both with a label_map of one kernel, or both without"
+        )
+    return kernels[0] if kernels else None
 
 
 def _contrasts(

@@ -200,7 +200,8 @@ class ConditionalMoments(MomentSums):
         eps : float or "auto", optional
             As in `bures.ckb`.
         label_kernel : {"gaussian", "laplacian", "linear"}, optional
-            For hard labels, Gaussian by default. Soft labels have the kernel of their label map.
+            For hard labels, by default that of soft labels in the other domain, or else Gaussian. Soft labels have the
+            kernel of their label map, linear without one.
         label_bandwidth : "mean" or float, optional
             For hard labels, as in `bures.ckb`.
         method : {"auto", "svd", "gram", "deflation", "low-rank", "polar"}, optional

@@ -65,7 +65,7 @@ class MomentSums:
         n_labels = n_classes + (0 if label_map is None else label_map.n_features)
         self.scatter = Scatter.zeros(self.compute_map.n_features, n_labels, feature_map.device)
         self.n_samples, self.n_weighted, self.n_chunks = 0, 0, 0
-        self.columns: tuple[str, ...] | None = None  # names of the features, where they have been read from a table
+        self.columns = feature_map.columns  # names of the features, where a table has been read: the map's or the first
         self._stream: str | None = None  # the file that the samples are of, where they are of one
 
     @property
@@ -107,7 +107,8 @@ class MomentSums:
         Parameters
         ----------
         x : array (c, d)
-            Samples, moved to the device of the map. The columns of a data frame are put into the order of the first.
+            Samples, moved to the device of the map. The columns of a data frame are put into the order of the table
+            that the map was fitted on, or else of the first.
         y : array (c,) or (c, K)
             Their labels.
         sample_weight : array (c,), optional
@@ -119,7 +120,8 @@ class MomentSums:
             These moments. A chunk without rows changes nothing and is not counted.
         """
         columns = column_names(x)
-        order = column_order(self.columns, columns, names=("the first table", "this one"))
+        first = "the first table" if self.feature_map.columns is None else "the table the map was fitted on"
+        order = column_order(self.columns, columns, names=(first, "this one"))
         chunk = read_chunk(
             x, y, sample_weight, order, feature_map=self.feature_map, n_classes=self.n_classes, labels=self.labels,
             number=self.n_chunks, first_row=self.n_samples,
@@ -275,6 +277,8 @@ class MomentSums:
         for name, value in self.description().items():
             if state.get(name) != value:
                 raise ValueError(f"the state has {name}={state.get(name)!r}, these moments {value!r}")
+        columns = tuple(state["columns"]) if state.get("columns") else None
+        check_same_columns(self.feature_map.columns, columns, names=("the table of the map", "that of the state"))
         own = self.scatter.tensors()
         for name, tensor in own.items():
             if name not in state or state[name].shape != tensor.shape:
@@ -282,5 +286,5 @@ class MomentSums:
         self.scatter = Scatter(**{name: state[name].to(tensor, copy=True) for name, tensor in own.items()})
         for name in COUNTS:
             setattr(self, name, int(state[name]))
-        self.columns = tuple(state["columns"]) if state.get("columns") else None
+        self.columns = columns or self.feature_map.columns
         self._stream = LOADED

@@ -71,7 +71,8 @@ def shift_report(
     statistic : {"ckw", "ckb", "means"}, optional
         The distance that the conditional test uses.
     n_permutations, level, seed : optional
-        As in `bures.conditional_test`, for all three tests.
+        As in `bures.conditional_test`, for all three tests. As their p-values are corrected for three questions,
+        nothing can be found with fewer than 3 / level - 1 permutations, 59 at a level of 0.05; a note says so.
     n_bootstrap : int, optional
         Resamples behind the interval of the class frequencies; 0 leaves it out.
     max_samples : int, optional
@@ -95,7 +96,9 @@ def shift_report(
     where P(X|Y) is the same. **Marginal shift**: an MMD test over several bandwidths. **Conditional shift**:
     `conditional_test`. With predictions, a label shift alone changes :math:`P(X \mid \hat Y)` where the classifier
     errs; so if the predicted frequencies differ, source samples are first thinned at random to the estimated target
-    frequencies, by their true classes. The three p-values are corrected for their number (Holm).
+    frequencies, by their true classes. These are estimates which the test takes for exact, so that after a label shift
+    it rejects somewhat more often than its level says, the more the worse the predictions are; a note says so. The
+    three p-values are corrected for their number (Holm).
 
     Examples
     --------
@@ -134,7 +137,7 @@ def shift_report(
         n_source=len(data.xs),
         n_target=len(data.xt),
         level=float(level),
-        notes=(*data.notes, *notes, *_general_notes(data, findings, conditional)),
+        notes=(*data.notes, *_too_few(n_permutations, level), *notes, *_general_notes(data, findings, conditional)),
     )
 
 
@@ -160,7 +163,8 @@ def _conditional(
             keep = thinned
             notes += (
                 f"for the comparison within predicted classes the source was thinned to {keep.sum()} samples, so that "
-                "its class frequencies are those estimated for the target",
+                "its class frequencies are those estimated for the target; the test takes the estimate for exact, so "
+                "that its p-value is a little too small: one near the level is no evidence",
             )
         else:
             notes += (
@@ -256,6 +260,18 @@ def _label_share(data: Data, frequencies: ClassFrequencies) -> float:
     if total <= 0 or float(ratio.sum()) <= 0:
         return math.nan
     return min(1.0, max(0.0, 1 - squared_mmd(ratio) / total))
+
+
+def _too_few(n_permutations: int, level: float) -> tuple[str, ...]:
+    """A note where the three questions together leave no p-value that could be small enough."""
+    questions = 3
+    if questions / (1 + n_permutations) <= level:
+        return ()
+    return (
+        f"no shift can be found with {n_permutations} permutations: with {questions} questions at level {level:g}, "
+        f"p-values have to be at most {level / questions:.2g}, which takes at least "
+        f"{math.ceil(questions / level - 1e-9) - 1} permutations",
+    )
 
 
 def _general_notes(data: Data, findings: dict[str, Finding], conditional: ShiftTest | None) -> tuple[str, ...]:

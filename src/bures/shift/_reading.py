@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bures.arrays import Array, Names, as_feature_pair
-from bures.labels import read_labels
+from bures.labels import read_labels, refuse_hidden
 from bures.shift._priors import ClassFrequencies, counted_frequencies, estimated_frequencies
 from bures.testing import PredictedLabels, out_of_fold_labels
 from bures.testing._predictions import is_marked, unwrap
@@ -95,6 +95,7 @@ def read_data(
         given_s = true_s[index_s]
         if predicted:
             given_s = _read_classes("predicted_s", "xs", unwrap(predicted_s), s)[index_s]
+    refuse_hidden(("ys", "yt"), (true_s, given_t), remedy=", or yt=None to have both domains predicted")
     kinds = {np.asarray(y).dtype.kind in "biu" for y in (true_s, given_s, given_t)}
     if len(kinds) > 1:
         raise ValueError("classes are numbers on one side and names on another; name them alike in ys and yt")

@@ -112,7 +112,8 @@ def conditional_test(
     Under the null hypothesis the samples of a class are exchangeable between the domains whatever the class
     frequencies are, so a difference in P(Y) alone is not found: the rejection rate is the level, for any sample size.
     This rests on kernel, bandwidth and landmarks knowing nothing of the domains; they are chosen from the pooled
-    samples, taken without their order.
+    samples, taken without their order. It also rests on independent samples: copies of one, or several of one person,
+    lie in one domain together and look like a shift; keep one of each.
 
     A class by itself is compared by the same statistic without its label part: kernel Bures, MMD for
     ``"means"``, their sum for ``"ckw"``; a class with more than 64 samples in both domains, along the 64
