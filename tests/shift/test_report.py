@@ -95,11 +95,29 @@ def test_label_shift_alone_is_not_taken_for_a_conditional_shift_of_predicted_cla
     assert thinned <= 3
 
 
-def test_a_level_that_is_not_exact_is_noted():
-    xs, ys, xt, yt = draw(UNEVEN, seed=2)
-    for given, noted in ((None, True), (yt, False)):
-        notes = bures.shift_report(xs, ys, xt, given, **FAST).notes
-        assert any("takes the estimate for exact" in note for note in notes) == noted
+def test_the_error_of_estimated_frequencies_is_no_conditional_shift():
+    """A class that is rare in the source: its weight is a guess, and taken for exact, it would reject far too often."""
+    found_shifts, even, rare = [], GaussianClasses(EVEN, 1.6 * np.eye(3), [np.eye(3)] * 3), [0.8, 0.15, 0.05]
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        xs, ys = GaussianClasses(rare, 1.6 * np.eye(3), [np.eye(3)] * 3).sample(250, rng)
+        xt, _ = even.sample(250, rng)
+        report = bures.shift_report(xs, ys, xt, statistic="means", n_permutations=59, n_bootstrap=0, seed=seed)
+        found_shifts.append(found(report)["conditional"])
+    assert sum(map(bool, found_shifts)) <= 3
+
+
+def test_frequencies_that_cannot_be_evened_out_are_not_compared():
+    rng = np.random.default_rng(0)
+    centres = np.array([[0.0, 0.0], [8.0, 0.0]])
+    ys, yt = np.repeat([0, 1], [115, 5]), np.repeat([0, 1], [2, 118])
+    xs, xt = (centres[y] + rng.normal(size=(120, 2)) for y in (ys, yt))
+    report = bures.shift_report(xs, ys, xt, **FAST)
+    assert found(report) == {"label": True, "marginal": True, "conditional": None}
+    assert "differ too much to be evened out, so that P(X|Y) could not be compared" in report.headline
+    assert report.conditional is None
+    assert report.advice[0].method == "weight the source by class"
+    assert "evened out" in report.to_html()
 
 
 def test_advice_names_methods_that_exist():

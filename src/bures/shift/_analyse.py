@@ -16,10 +16,10 @@ from bures.arrays import Array, check_count
 from bures.feature_maps import NystroemMap
 from bures.metrics import MissingClassWarning
 from bures.shift._label_test import label_test
-from bures.shift._priors import BOOTSTRAP_UP_TO, ClassFrequencies
+from bures.shift._priors import BOOTSTRAP_UP_TO, ClassFrequencies, plausible_weights
 from bures.shift._reading import Data, read_data
 from bures.shift._report import ClassShift, Finding, ShiftReport
-from bures.shift._words import advise, conditional_words, headline, label_words, marginal_words
+from bures.shift._words import NO_CLASS, TOO_DIFFERENT, advise, conditional_words, headline, label_words, marginal_words
 from bures.testing import ShiftTest, conditional_test, marginal_test
 from bures.testing._aggregate import holm
 from bures.testing._run import check_test_options
@@ -27,7 +27,10 @@ from bures.wording import listed
 
 __all__ = ["shift_report"]
 
-FEWEST_AFTER_THINNING = 20
+FEWEST_AFTER_THINNING = 8
+PLAUSIBLE = 9
+"""Estimated class frequencies have an error; a shift has to be found with so many other plausible ones as well."""
+
 Progress = Callable[[int, int], None]
 
 
@@ -96,9 +99,9 @@ def shift_report(
     where P(X|Y) is the same. **Marginal shift**: an MMD test over several bandwidths. **Conditional shift**:
     `conditional_test`. With predictions, a label shift alone changes :math:`P(X \mid \hat Y)` where the classifier
     errs; so if the predicted frequencies differ, source samples are first thinned at random to the estimated target
-    frequencies, by their true classes. These are estimates which the test takes for exact, so that after a label shift
-    it rejects somewhat more often than its level says, the more the worse the predictions are; a note says so. The
-    three p-values are corrected for their number (Holm).
+    frequencies, by their true classes. These are estimates: a shift has to be found with others that the samples allow
+    for as well, by a bootstrap, and the p-value is the largest of them. The three p-values are corrected for their
+    number (Holm).
 
     Examples
     --------
@@ -152,28 +155,36 @@ def _conditional(
     """The conditional test, after a label shift has been taken out of predicted labels; and what to know of it."""
     count_s, count_t = data.counts()
     if not ((count_s > 0) & (count_t > 0)).any():
-        return None, ("no class occurs in both domains, so that P(X|Y) could not be compared",)
-    keep = np.ones(len(data.xs), dtype=bool)
-    notes: tuple[str, ...] = ()
-    if data.predicted and label_shift and frequencies.weights.max() > 0:
-        weights = frequencies.weights[data.true_s]
-        thinned = rng.random(len(keep)) < weights / weights.max() if weights.max() > 0 else ~keep
-        kept = np.bincount(data.given_s[thinned], minlength=len(data.names))
-        if thinned.sum() >= FEWEST_AFTER_THINNING and ((kept > 0) & (count_t > 0)).any():
-            keep = thinned
-            notes += (
-                f"for the comparison within predicted classes the source was thinned to {keep.sum()} samples, so that "
-                "its class frequencies are those estimated for the target; the test takes the estimate for exact, so "
-                "that its p-value is a little too small: one near the level is no evidence",
-            )
-        else:
-            notes += (
-                "the class frequencies differ too much to be evened out: the comparison within predicted classes may "
-                "show the label shift as well",
-            )
+        return None, (f"{NO_CLASS}, so that P(X|Y) could not be compared",)
+    if not (data.predicted and label_shift and frequencies.weights.max() > 0):
+        return _test_of(data, np.ones(len(data.xs), dtype=bool), statistic, options), ()
+    chance = rng.random(len(data.xs))
+    chosen: tuple[float, ShiftTest, int] | None = None
+    others = plausible_weights(data.joint(), count_t, PLAUSIBLE, rng)
+    for weights in (frequencies.weights, *others):
+        of_samples = weights[data.true_s]
+        keep = chance * of_samples.max() < of_samples
+        kept = np.bincount(data.given_s[keep], minlength=len(data.names))
+        if keep.sum() < FEWEST_AFTER_THINNING or not ((kept > 0) & (count_t > 0)).any():
+            return None, (f"{TOO_DIFFERENT}, so that P(X|Y) could not be compared",)
+        result = _test_of(data, keep, statistic, options)
+        if chosen is None or result.p_value > chosen[0]:
+            chosen = result.p_value, result, int(keep.sum())
+        if result.p_value > options["level"]:
+            break  # no shift is found; were it one, all of them would have to agree
+    assert chosen is not None
+    return chosen[1], (
+        f"for the comparison within predicted classes the source was thinned to {chosen[2]} samples, so that its class "
+        f"frequencies are those of the target, which are estimates: a shift counts as found where it is found with the "
+        f"estimate and with {PLAUSIBLE} others that the samples allow for, and the p-value is the largest",
+    )
+
+
+def _test_of(data: Data, keep: NDArray[np.bool_], statistic: str, options: dict[str, Any]) -> ShiftTest:
+    """The conditional test of these source samples and all of the target."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MissingClassWarning)  # the report says so itself
-        result = conditional_test(
+        return conditional_test(
             data.xs[torch.from_numpy(np.flatnonzero(keep)).to(data.xs.device)],
             data.named(data.given_s[keep]),
             data.xt,
@@ -182,7 +193,6 @@ def _conditional(
             labels="predicted" if data.predicted else "true",
             **options,
         )
-    return result, notes
 
 
 def _findings(
@@ -195,13 +205,14 @@ def _findings(
     share: float,
     level: float,
 ) -> dict[str, Finding]:
+    count_s, count_t = data.counts()
     size = frequencies.total_variation
     words = label_words(adjusted[0], size, level, predicted=data.predicted)
     found = {"label": Finding("label", adjusted[0] <= level, p_values[0], adjusted[0], size, words)}
     words = marginal_words(adjusted[1], marginal.effect_size, level, share)
     found["marginal"] = Finding("marginal", adjusted[1] <= level, p_values[1], adjusted[1], marginal.effect_size, words)
     if conditional is None:
-        nothing = "no class occurs in both domains"
+        nothing = TOO_DIFFERENT if ((count_s > 0) & (count_t > 0)).any() else NO_CLASS
         found["conditional"] = Finding("conditional", None, math.nan, math.nan, math.nan, nothing)
         return found
     shifted = conditional.shifted_classes

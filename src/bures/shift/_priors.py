@@ -9,7 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["BOOTSTRAP_UP_TO", "ClassFrequencies", "class_weights", "counted_frequencies", "estimated_frequencies"]
+__all__ = [
+    "BOOTSTRAP_UP_TO",
+    "ClassFrequencies",
+    "class_weights",
+    "counted_frequencies",
+    "estimated_frequencies",
+    "plausible_weights",
+]
 
 RIDGE = 1e-2
 """Pull of the weights towards one, relative to the mean square of the frequencies, while a network is learning."""
@@ -110,6 +117,18 @@ def estimated_frequencies(
         targets = rng.multinomial(m, predicted / m, size=n_bootstrap) / m
         drawn = np.stack([ratios(j, q) * j.sum(axis=0) for j, q in zip(joints, targets, strict=True)])
     return ClassFrequencies(source, weights * source, *_interval(drawn, k), weights)
+
+
+def plausible_weights(
+    joint: NDArray[np.int64], predicted: NDArray[np.int64], count: int, rng: np.random.Generator
+) -> list[NDArray[np.float64]]:
+    """Other ratios target / source (K,) that the counts of `estimated_frequencies` allow for, by its bootstrap."""
+    n, m, k = int(joint.sum()), int(predicted.sum()), len(predicted)
+    pairs = (
+        (rng.multinomial(n, joint.ravel() / n).reshape(k, k) / n, rng.multinomial(m, predicted / m) / m)
+        for _ in range(count)
+    )
+    return [class_weights(*map(torch.from_numpy, pair), ridge=ESTIMATE_RIDGE).numpy() for pair in pairs]
 
 
 def _interval(drawn: NDArray[np.float64] | None, k: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

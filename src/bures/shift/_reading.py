@@ -47,9 +47,12 @@ class Data:
         count_s, count_t = self.counts()
         if not self.predicted:
             return counted_frequencies(count_s, count_t, n_bootstrap, rng)
+        return estimated_frequencies(self.joint(), count_t, n_bootstrap, rng)
+
+    def joint(self) -> NDArray[np.int64]:
+        """Source samples (K, K) of each predicted and true class."""
         k = len(self.names)
-        joint = np.bincount(k * self.given_s + self.true_s, minlength=k * k).reshape(k, k)
-        return estimated_frequencies(joint, count_t, n_bootstrap, rng)
+        return np.bincount(k * self.given_s + self.true_s, minlength=k * k).reshape(k, k)
 
 
 def read_data(

@@ -109,7 +109,7 @@ class ShiftReport:
     classes : tuple of ClassShift
         Every class of either domain.
     marginal, conditional : ShiftTest
-        The tests in full; ``conditional`` is None where no class occurs in both domains.
+        The tests in full; ``conditional`` is None where P(X|Y) could not be compared.
     label_share : float
         How much of the difference in P(X) goes away when the source is weighted to the target's class frequencies,
         from 0 to 1; NaN where P(X) was not found to differ.

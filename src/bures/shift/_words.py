@@ -63,12 +63,17 @@ def conditional_words(
     return text
 
 
+NO_CLASS = "no class occurs in both domains"
+TOO_DIFFERENT = "the class frequencies differ too much to be evened out"
+
+
 def headline(findings: Mapping[str, Finding]) -> str:
     """What was found, in one sentence."""
     found = [shift for shift in ("label", "conditional") if findings[shift].found]
     if findings["conditional"].found is None and (found or not findings["marginal"].found):
         start = "The class frequencies P(Y) differ between the domains" if found else "No shift was found"
-        return f"{start}; no class occurs in both, so that P(X|Y) could not be compared."
+        reason = findings["conditional"].words.removesuffix(" domains")
+        return f"{start}; {reason}, so that P(X|Y) could not be compared."
     if len(found) == 2:
         return "Both the class frequencies P(Y) and the classes themselves, P(X|Y), differ between the domains."
     if found == ["label"]:
@@ -84,7 +89,7 @@ def headline(findings: Mapping[str, Finding]) -> str:
 def advise(findings: Mapping[str, Finding], *, predicted: bool) -> tuple[Advice, ...]:
     """What to try, the first first."""
     label, marginal, conditional = (bool(findings[shift].found) for shift in ("label", "marginal", "conditional"))
-    if findings["conditional"].found is None:
+    if findings["conditional"].words == NO_CLASS:
         why = "no class occurs in both, so that there is nothing to weight or to align by class"
         return (Advice("name the classes alike in both domains", why),)
     weighting = Advice(
