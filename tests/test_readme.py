@@ -3,7 +3,7 @@
 import doctest
 import importlib.util
 import json
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,7 @@ def test_the_demo_is_the_command_of_the_makefile():
     assert f"$(BIN)/{command}" in makefile
 
 
+@cache
 def page_tool():
     spec = importlib.util.spec_from_file_location("results_page", ROOT / "tools/results_page.py")
     tool = importlib.util.module_from_spec(spec)

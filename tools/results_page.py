@@ -44,7 +44,6 @@ from bures.experiments import (
     read_results,
     render_table,
 )
-
 from bures.experiments._bench_table import Spread, TableRow
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -273,7 +272,7 @@ def trials_table(recipe: str) -> str:
         cells = [str(Spread.of(by_task[task])) + mark if task in by_task else "" for task in tasks]
         lines.append("| " + " | ".join([method, changes, number, *cells]) + " |")
     note = (
-        "‡ The final evaluation of these runs was invalid and is not in the ledger: accuracy noted at the last epoch."
+        "‡ The final evaluation of these runs was invalid and is not in the ledger: accuracy noted at their last epoch."
     )
     return "\n".join([*lines, *(["", note] if invalid else [])])
 
