@@ -112,7 +112,7 @@ def grid_table(
 
 
 def grid_part(grid: str, *, main: bool) -> str:
-    """The rows of a grid that a reader wants first, or all others and the notes; bold is the best of both."""
+    """The rows of a grid that a reader wants first, or all others and what was not run; bold is the best of both."""
     shown = bench_table(load_grid(grid), results(grid)).finished()
     head, line, *lines = render_table(shown).splitlines()
     recipes = list(dict.fromkeys(row.recipe for row in shown.rows if not row.from_paper))
@@ -132,7 +132,8 @@ def grid_part(grid: str, *, main: bool) -> str:
     if main:
         chosen.sort(key=lambda pair: place(pair[0]))
     part = "\n".join([head, line, *(text for _, text in chosen)])
-    return part if main else "\n\n".join([part, *shown.notes])
+    notes = [note for note in shown.notes if note.startswith(("In the paper", "Not run", "Declared")) != main]
+    return "\n\n".join([part, *notes])
 
 
 def overview_table() -> str:

@@ -90,7 +90,9 @@ def test_the_dashed_line_of_the_ablation_runs_through_no_number():
     results = [run("ckb", "a->b", 0, 0.9), run("bures", "a->b", 0, 0.6), run("source", "a->b", 0, 0.61)]
     figure = drawn(ablation_figure(ablation_table(results)))
     (axes,) = figure.axes
-    (line,) = {line.get_ydata()[0] for line in axes.lines if len(line.get_ydata()) == 2 and line.get_linestyle() == "--"}
+    (line,) = {
+        line.get_ydata()[0] for line in axes.lines if len(line.get_ydata()) == 2 and line.get_linestyle() == "--"
+    }
     height = axes.transData.transform((0, line))[1]
     (number,) = [text for text in axes.texts if text.get_text() == "60.0"]
     assert number.get_window_extent().y0 > height
