@@ -3,7 +3,7 @@
 import doctest
 import importlib.util
 import json
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,7 @@ def test_the_demo_is_the_command_of_the_makefile():
     assert f"$(BIN)/{command}" in makefile
 
 
+@cache
 def page_tool():
     spec = importlib.util.spec_from_file_location("results_page", ROOT / "tools/results_page.py")
     tool = importlib.util.module_from_spec(spec)
@@ -56,7 +57,7 @@ def test_tables_and_figures_of_the_results_are_made_from_the_ledgers():
 
 def test_no_figure_of_the_results_is_written_by_hand():
     tool = page_tool()
-    results = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    results = "\n".join((ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("results", "trials"))
     section = README.split("## How well it does")[1].split("\n## ")[0]
     assert tool.unmarked(results) == tool.unmarked(section) == []
     assert tool.misplaced(results) == tool.misplaced(README) == []
@@ -69,6 +70,59 @@ def test_a_figure_that_is_wrong_is_put_right():
     assert tool.filled(f"{marker}99.9<!-- . -->") == f"{marker}96.6 ± 0.4<!-- . -->"
     with pytest.raises(ValueError, match="no table is called 'none'"):
         tool.filled("<!-- table none -->\n<!-- end -->")
+
+
+@pytest.mark.parametrize("grid", ["digits", "office10", "office10-images", "office-home", "office-home-images"])
+def test_the_rows_shown_first_and_those_that_are_folded_are_all_rows(grid):
+    tool = page_tool()
+    first, rest = (tool.grid_part(grid, main=main).splitlines() for main in (True, False))
+    whole = tool.grid_table(grid).splitlines()
+    assert first[:2] == rest[:2] == whole[:2]
+    assert sorted(filter(None, [*first[2:], *rest[2:]])) == sorted(
+        filter(None, whole[2:])
+    )  # bold as in the whole table
+    assert not [line for line in first if "not run yet" in line]
+    methods = [line.split(" | ")[1] for line in first[2:] if line.startswith("|")]
+    assert methods[:3] == ["Source", "CKB", "CKB+MMD"]
+    assert {"ckw", "im"} <= set(methods)
+
+
+def test_every_trial_is_on_the_page_of_trials():
+    tool = page_tool()
+    page = (ROOT / "docs/trials.md").read_text(encoding="utf-8")
+    shown = 0
+    for recipe in {run["recipe_name"] for run in tool.results("trials")}:
+        text = tool.trials_table(recipe)
+        names = [f"all trials {recipe}", f"trials {recipe}"]
+        assert any(f"<!-- table {name} -->" in page for name in names), recipe
+        shown += sum(cell.strip() != "" for line in text.splitlines()[2:] for cell in line.split("|")[4:-1])
+    pairs = {(run["recipe_name"], run["method"], run["task"], *run["key"].split("|")[5:])
+             for run in tool.results("trials")}  # fmt: skip
+    assert shown == len(pairs) > 200  # seeds of one setting share a cell
+
+
+def test_seeds_that_are_missing_are_told_where_a_figure_stands():
+    tool = page_tool()
+    figure = "<!-- = ours office-home-images office-home-best ckw mean -->69.4<!-- . -->"
+    count = "<!-- = seeds office-home-images office-home-best im -->one of three seeds<!-- . -->"
+    assert tool.uncounted(f"# One\n\n{figure}\n") == ["office-home-images office-home-best ckw mean"]
+    assert tool.uncounted(f"# One\n\n{count}\n## Two\n\n{figure}\n") == ["office-home-images office-home-best ckw mean"]
+    assert tool.uncounted(f"# One\n\n{figure} {count}\n") == []
+    assert tool.uncounted("<!-- = ours digits digits ckb usps:mnist -->98.5<!-- . -->") == []
+    assert [tool.seeds("office10-images", "office10", "ckw"), tool.seeds("digits", "digits", "ckb")] == [
+        "one to three seeds", "five seeds",
+    ]  # fmt: skip
+    for page in tool.PAGES:
+        assert tool.uncounted(page.read_text(encoding="utf-8")) == [], page.name
+
+
+def test_a_figure_of_a_paired_test_is_that_of_its_table():
+    tool = page_tool()
+    cells = ["im", "12", tool.paired("office-home", "office-home-features-best", "ckb", "im", "difference")]
+    line = next(line for line in tool.paired_table("office-home", "ckb", "office-home-features-best").splitlines()
+                if line.startswith("| im |"))  # fmt: skip
+    assert line.startswith(f"| {' | '.join(cells)} |")
+    assert line.endswith(f" {tool.paired('office-home', 'office-home-features-best', 'ckb', 'im', 'p_holm')} |")
 
 
 def test_every_run_that_is_published_says_how_it_came_about():

@@ -77,6 +77,41 @@ def test_the_deviation_over_tasks_needs_the_same_seeds():
     assert row(table, "ckb").mean.last.mean == pytest.approx((92 + 80) / 2)
 
 
+def test_a_row_says_how_many_seeds_it_has_and_a_cell_only_where_it_has_another_number():
+    third = [*RUNS, result("ckb", "usps:mnist", 2, 0.92)]
+    ckb = row(bench_table(load_grid("digits"), third), "ckb")
+    assert ckb.seeds == "2/5"  # as many cells have two seeds as three: the row promises no more than all have
+    assert ckb.text(ckb.entries["mnist:usps"]) == "81.0 ± 1.4"
+    assert ckb.text(ckb.entries["usps:mnist"]) == "92.0 ± 2.0 (3/5)"
+    assert ckb.text(ckb.mean) == "86.5"
+    table = bench_table(load_grid("digits"), [result("ckb", "usps:mnist", seed, 0.9) for seed in range(5)])
+    whole = row(table, "ckb")
+    assert (whole.seeds, whole.text(whole.entries["usps:mnist"])) == ("5", "90.0 ± 0.0")
+    assert whole.text(whole.entries["mnist:usps"]) == "not run"
+    assert row(table, "ckw").seeds == "0/5"
+    assert {line.seeds for line in table.rows if line.from_paper} == {""}
+
+
+def test_a_row_whose_tasks_were_asked_for_different_numbers_of_seeds_names_both():
+    grid = load_grid("office10-images")
+    more = next(stage for stage in grid.stages if stage.recipe == "office10" and len(stage.seeds) > 1)
+    runs = [
+        result("ckw", task, seed, 0.9, recipe="office10") | {"task": grid.task_key(task)}
+        for task in grid.tasks for seed in (0, *(more.seeds if task in more.tasks else ()))
+    ]  # fmt: skip
+    line = row(bench_table(grid, runs), "ckw", "office10")
+    assert line.seeds == "1–3"
+    assert {line.text(entry) for entry in line.entries.values()} == {"90.0", "90.0 ± 0.0"}
+    assert line.text(line.mean) == "90.0"
+
+
+def test_rows_of_which_nothing_was_run_become_notes():
+    shown = bench_table(load_grid("office10-images"), []).finished()
+    assert all(line.from_paper for line in shown.rows)
+    assert "Not run here: AlexNet, fine-tuned: ckb, ckb+mmd." in shown.notes
+    assert [note for note in shown.notes if note.startswith("Declared and not run yet: office10-best: ckw, im,")]
+
+
 def test_changes_of_a_recipe_make_rows_of_their_own():
     runs = [*RUNS, result("ckb", "usps:mnist", 0, 0.1, changes={"options.eps": 0.1, "augment": "none"})]
     table = bench_table(load_grid("digits"), runs)
@@ -183,11 +218,11 @@ def test_html_is_a_page_of_its_own_with_the_commands_behind_the_numbers(hostile)
     page = Page()
     page.feed(text)
     (ckb,) = [line for line in page.rows if line[:2] == ["digits", "ckb"]]
-    assert ckb[2:4] == ["92.0 ± 2.8 (2/5)", "81.0 ± 1.4 (2/5)"]
+    assert ckb[2:5] == ["2/5", "92.0 ± 2.8", "81.0 ± 1.4"]
     assert "bures adapt --method ckb --seed 0\nbures adapt --method ckb --seed 1" in page.titles
     assert not {"script", "link", "img"} & set(page.tags)
     assert "http" not in text
-    assert "92.0 <span>± 2.8</span> (2/5)" in text  # a narrow column breaks before the spread, never within it
+    assert "92.0 <span>± 2.8</span></b>" in text  # a narrow column breaks before the spread, never within it
     assert text.count("commands that repeat the runs") == 1
     assert "commands that repeat" not in render_table(bench_table(load_grid("digits"), []), "html")
     escaped = render_table(hostile, "html")
@@ -214,25 +249,25 @@ def test_csv_has_a_line_for_each_task_and_no_formulas(hostile):
 
 def test_latex_is_set_with_booktabs_and_escaped(hostile):
     text = render_table(bench_table(load_grid("digits"), RUNS), "latex", commands=True)
-    assert text.startswith("\\begin{tabular}{llrrrrr}\n\\toprule\n")
-    assert r"digits & ckb & \textbf{92.0 $\pm$ 2.8 (2/5)}" in text
+    assert text.startswith("\\begin{tabular}{llrrrrrr}\n\\toprule\n")
+    assert r"digits & ckb & 2/5 & \textbf{92.0 $\pm$ 2.8} &" in text
     assert "usps $\\to$ mnist" in text
     body = text.split("\\end{tabular}")[0]
-    assert {line.count("&") for line in body.splitlines() if line.endswith("\\\\")} == {6}
+    assert {line.count("&") for line in body.splitlines() if line.endswith("\\\\")} == {7}
     assert "% bures adapt --method ckb --seed 1" in text
     assert latex_text("a_b & 100% $x$ {y} #1 \\z ~^") == (
         r"a\_b \& 100\% \$x\$ \{y\} \#1 \textbackslash{}z \textasciitilde{}\textasciicircum{}"
     )
     (line,) = [line for line in render_table(hostile, "latex").splitlines() if "ckb" in line]
-    assert line.replace(r"\&", "").count("&") == 5
+    assert line.replace(r"\&", "").count("&") == 6
 
 
 def test_markdown_has_as_many_cells_in_every_line(hostile):
     text = render_table(bench_table(load_grid("digits"), RUNS), commands=True)
-    assert "| `digits` | ckb | **92.0 ± 2.8 (2/5)** | **81.0 ± 1.4 (2/5)** |" in text
+    assert "| `digits` | ckb | 2/5 | **92.0 ± 2.8** | **81.0 ± 1.4** |" in text
     assert "\nbures adapt --method ckb --seed 1\n" in text
     lines = [line for line in render_table(hostile).splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in lines} == {7}
+    assert {line.replace("\\|", "").count("|") for line in lines} == {8}
 
 
 def test_a_terminal_gets_parts_that_fit():

@@ -86,6 +86,18 @@ def test_bars_of_the_ablation_have_the_heights_of_the_table(style):
     assert begins == 0 or f"axis begins at {begins:g}" in axes.get_ylabel()
 
 
+def test_the_dashed_line_of_the_ablation_runs_through_no_number():
+    results = [run("ckb", "a->b", 0, 0.9), run("bures", "a->b", 0, 0.6), run("source", "a->b", 0, 0.61)]
+    figure = drawn(ablation_figure(ablation_table(results)))
+    (axes,) = figure.axes
+    (line,) = {
+        line.get_ydata()[0] for line in axes.lines if len(line.get_ydata()) == 2 and line.get_linestyle() == "--"
+    }
+    height = axes.transData.transform((0, line))[1]
+    (number,) = [text for text in axes.texts if text.get_text() == "60.0"]
+    assert number.get_window_extent().y0 > height
+
+
 def test_many_tasks_are_shown_by_their_mean_alone():
     results = [run("ckb", f"a->{name}", 0, 0.5) for name in "bcdef"]
     (axes,) = drawn(ablation_figure(ablation_table(results))).axes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -73,9 +73,43 @@ class TableRow:
         return method_label(self.method, self.variant)
 
     @property
+    def usual_count(self) -> tuple[int, int] | None:
+        """Seeds finished and declared in most of its cells; None where no cell that was begun lacks a seed."""
+        counts = [(entry.last.n, entry.declared) for entry in self.entries.values() if entry.last is not None]
+        if self.from_paper or all(n >= declared for n, declared in counts):
+            return None
+        return max(sorted(counts), key=Counter(counts).__getitem__)
+
+    @property
+    def seeds(self) -> str:
+        """How many seeds are behind the row: all that were declared, or, as ``1/3``, how many of them."""
+        if self.from_paper or self.missing == NOT_HERE:
+            return ""
+        counts = sorted({entry.last.n for entry in self.entries.values() if entry.last is not None})
+        if not counts:
+            return f"0/{max((entry.declared for entry in self.entries.values()), default=0)}"
+        if self.usual_count is None:
+            return str(counts[0]) if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
+        n, declared = self.usual_count
+        return str(n) if n >= declared else f"{n}/{declared}"
+
+    def text(self, entry: Entry, choice: str = "last") -> str:
+        """What a table with a column of `seeds` shows of a cell: its own count only where it differs from the row's."""
+        value: Spread | None = getattr(entry, choice)
+        if value is None:
+            return entry.text(choice, self.missing)
+        same = self.usual_count in (None, (value.n, entry.declared))
+        return str(value) if same else f"{value} ({value.n}/{entry.declared})"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of it was run."""
+        return not self.from_paper and all(entry.last is None for entry in self.entries.values())
+
+    @property
     def is_waiting(self) -> bool:
         """Whether it could be run and nothing of it was."""
-        return self.missing == NOT_RUN and all(entry.last is None for entry in self.entries.values())
+        return self.missing == NOT_RUN and self.is_empty
 
     @property
     def is_bound(self) -> bool:
@@ -119,16 +153,17 @@ class BenchTable:
         return max(means, default=None)
 
     def finished(self) -> BenchTable:
-        """The table without the rows of which nothing was run yet; a note names them."""
-        waiting = [row for row in self.rows if row.is_waiting]
-        if not waiting:
-            return self
-        by_recipe: dict[str, list[str]] = {}
-        for row in waiting:
-            by_recipe.setdefault(row.recipe, []).append(row.label)
-        names = "; ".join(f"{recipe}: {', '.join(labels)}" for recipe, labels in by_recipe.items())
-        rows = tuple(row for row in self.rows if not row.is_waiting)
-        return replace(self, rows=rows, notes=(*self.notes, f"Declared and not run yet: {names}."))
+        """The table without the rows of which nothing was run; notes name them."""
+        notes = list(self.notes)
+        for waiting, what in ((False, "Not run here"), (True, "Declared and not run yet")):
+            by_recipe: dict[str, list[str]] = {}
+            for row in self.rows:
+                if row.is_empty and row.is_waiting == waiting:
+                    by_recipe.setdefault(row.recipe, []).append(row.label)
+            if by_recipe:
+                names = "; ".join(f"{recipe}: {', '.join(labels)}" for recipe, labels in by_recipe.items())
+                notes.append(f"{what}: {names}.")
+        return replace(self, rows=tuple(row for row in self.rows if not row.is_empty), notes=tuple(notes))
 
 
 def bench_table(

@@ -20,10 +20,10 @@ FORMATS = ("terminal", "markdown", "latex", "html", "csv")
 SPREAD = re.compile(r"± \S+")
 SUMMARY = (("last", "mean"), ("label_free", "label-free"), ("oracle", "oracle †"))
 FOOTNOTE = (
-    "Accuracy in percent on the target after the last epoch, mean ± standard deviation over seeds; (n/m): n of m seeds "
-    "are finished. The last three columns are means over the tasks: at the last epoch, at the epoch chosen without "
-    "labels, and † at the best epoch by target labels, which is an oracle and no result. `target` is trained on target "
-    "labels: an upper bound."
+    "Accuracy in percent on the target after the last epoch, mean ± standard deviation over seeds. Column seeds: how "
+    "many, n/m where n of m are finished; a cell with another count has it in brackets. The last three columns are "
+    "means over the tasks: at the last epoch, at the epoch chosen without labels, and † at the best epoch by target "
+    "labels, which is an oracle and no result. `target` is trained on target labels: an upper bound."
 )
 
 
@@ -44,9 +44,9 @@ def render_table(table: BenchTable, format: str = "markdown", *, commands: bool 
     --------
     >>> from bures.experiments import bench_table, load_grid, render_table
     >>> print(render_table(bench_table(load_grid("digits"), [], methods=["ckw"], recipes=["digits"])))
-    | recipe | method | usps → mnist | mnist → usps | mean | label-free | oracle † |
-    | --- | --- | ---: | ---: | ---: | ---: | ---: |
-    | `digits` | ckw | not run | not run | not run | not run | not run |
+    | recipe | method | seeds | usps → mnist | mnist → usps | mean | label-free | oracle † |
+    | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
+    | `digits` | ckw | 0/5 | not run | not run | not run | not run | not run |
     """
     check_flags(commands=commands)
     check_choice("format", format, FORMATS[1:])
@@ -61,10 +61,10 @@ def heads(table: BenchTable) -> list[str]:
 
 def texts(table: BenchTable, row: TableRow) -> list[str]:
     """What a row shows in these columns."""
-    own = [row.entries[task].text(missing=row.missing) for task in table.tasks]
+    own = [row.text(row.entries[task]) for task in table.tasks]
     if row.from_paper:
-        return [*own, row.mean.text(missing=row.missing), "", ""]
-    return [*own, *(row.mean.text(choice, row.missing) for choice, _ in SUMMARY)]
+        return [*own, row.text(row.mean), "", ""]
+    return [*own, *(row.text(row.mean, choice) for choice, _ in SUMMARY)]
 
 
 def marks(table: BenchTable, row: TableRow) -> list[bool]:
@@ -88,8 +88,8 @@ def _markdown(table: BenchTable, commands: bool) -> str:
         cells = texts(table, row)
         bold = [f"**{text}**" if best else text for text, best in zip(cells, marks(table, row), strict=True)]
         recipe = row.recipe if row.from_paper or not row.recipe or " " in row.recipe else f"`{row.recipe}`"
-        rows.append([recipe, row.label, *bold])
-    lines = markdown_lines(heads(table), rows)
+        rows.append([recipe, row.label, row.seeds, *bold])
+    lines = markdown_lines(["seeds", *heads(table)], rows)
     if commands:
         lines += ["", "```", *_commands(table), "```"]
     return "\n".join(lines)
@@ -132,7 +132,7 @@ def latex_text(text: str) -> str:
 
 
 def _latex(table: BenchTable, commands: bool) -> str:
-    head = [latex_text(name) for name in ("recipe", "method", *heads(table))]
+    head = [latex_text(name) for name in ("recipe", "method", "seeds", *heads(table))]
     lines = [r"\begin{tabular}{ll" + "r" * (len(head) - 2) + "}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
     previous = None
     for row in table.rows:
@@ -141,7 +141,7 @@ def _latex(table: BenchTable, commands: bool) -> str:
         previous = previous if row.from_paper else row.recipe
         cells = zip((latex_text(text) for text in texts(table, row)), marks(table, row), strict=True)
         bold = [rf"\textbf{{{text}}}" if best else text for text, best in cells]
-        lines.append(" & ".join([latex_text(row.recipe), latex_text(row.label), *bold]) + r" \\")
+        lines.append(" & ".join([latex_text(row.recipe), latex_text(row.label), latex_text(row.seeds), *bold]) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     if commands:
         # Line by line: what follows a line break in a command would be LaTeX.
@@ -172,6 +172,7 @@ tr.group td { border-top: 1px solid var(--line); }
 tr.paper td { color: var(--quiet); font-style: italic; }
 tr.bound td { color: var(--quiet); }
 td.none { color: var(--quiet); font-size: .85em; }
+td.count { color: var(--quiet); white-space: nowrap; }
 td.sum, th.sum { background: linear-gradient(var(--soft), var(--soft)), Canvas; }
 td[title] { cursor: help; }
 code { font-size: .9em; }
@@ -195,11 +196,12 @@ pre { overflow-x: auto; font-size: .85em; }
 <h1>{{ table.title }}</h1>
 {% for note in table.notes %}<p>{{ note }}</p>{% endfor %}
 <div class="scroll"><table>
-<thead><tr><th>recipe</th><th>method</th>
+<thead><tr><th>recipe</th><th>method</th><th>seeds</th>
 {%- for name in heads %}<th{% if loop.index > table.tasks|length %} class="sum"{% endif %}>{{ name }}</th>{% endfor -%}
 </tr></thead>
 <tbody>
 {% for row in rows %}<tr class="{{ row.kind }}"><td>{{ row.recipe }}</td><td>{{ row.label }}</td>
+{#- -#}<td class="count">{{ row.seeds }}</td>
 {%- for cell in row.cells %}<td class="{{ cell.kind }}"{% if cell.title %} title="{{ cell.title }}"{% endif %}>
 {%- if cell.best %}<b>{{ cell.text }}</b>{% else %}{{ cell.text }}{% endif %}</td>{% endfor %}</tr>
 {% endfor %}</tbody>
@@ -249,7 +251,7 @@ def _html_row(table: BenchTable, row: TableRow) -> dict[str, object]:
         }
         for number, (text, best, title) in enumerate(zip(texts(table, row), marks(table, row), titles, strict=True))
     ]
-    return {"recipe": row.recipe, "label": row.label, "cells": cells}
+    return {"recipe": row.recipe, "label": row.label, "seeds": row.seeds, "cells": cells}
 
 
 def _csv(table: BenchTable, commands: bool) -> str:
@@ -280,7 +282,7 @@ def rich_tables(table: BenchTable, width: int) -> list[Table]:
     lines = [(row, texts(table, row), marks(table, row)) for row in table.rows]
     widths = [max(len(name), *(len(cells[number]) for _, cells, _ in lines), 0) for number, name in enumerate(names)]
     recipes, methods = [row.recipe for row in table.rows], [row.label for row in table.rows]
-    fixed = max(map(len, recipes), default=0) + max(map(len, methods), default=0) + 8
+    fixed = max(map(len, recipes), default=0) + max(map(len, methods), default=0) + 16
     parts: list[list[int]] = [[]]
     for number, own in enumerate(widths):
         if parts[-1] and fixed + sum(widths[other] + 3 for other in parts[-1]) + own + 3 > width:
@@ -302,10 +304,11 @@ def _rich_part(
     # These fold where a terminal is narrow: of a number that is cut off nothing is left.
     shown.add_column("recipe", overflow="fold")
     shown.add_column("method", overflow="fold")
+    shown.add_column("seeds", justify="right", no_wrap=True)
     for number in part:
         shown.add_column(Text(names[number]), justify="right", no_wrap=True)
     for row, cells, best in lines:
         style = "italic dim" if row.from_paper else ""
         own = [Text(cells[number], style="bold" if best[number] else "") for number in part]
-        shown.add_row(Text(row.recipe), Text(row.label), *own, style=style)
+        shown.add_row(Text(row.recipe), Text(row.label), Text(row.seeds), *own, style=style)
     return shown

@@ -36,6 +36,7 @@ KINDS = {
     "a term left out": ("entropy", "ckb-no-entropy"),
 }
 MEAN = "mean"
+LABEL = 0.07  # height of a number above a bar, as a share of the axis
 PANELS = 4  # tasks that are shown one by one; of more, the mean alone
 
 
@@ -117,7 +118,7 @@ def ablation_figure(table: pd.DataFrame, *, style: str = "light") -> Figure:
         grid = figure.subplots(1, len(shown), squeeze=False, sharey=True)[0]
         low, high = _limits(table, shown)
         for axes, name in zip(grid, shown, strict=True):
-            _panel(axes, table[name], look, low)
+            _panel(axes, table[name], look, low, high)
             title = f"mean over {len(tasks)} tasks" if name == MEAN else task_words(str(name))
             source = table.loc["source", (name, "mean")] if "source" in table.index else np.nan
             axes.set_title(title if np.isnan(source) else f"{title}\nsource only: {source:.1f}")
@@ -131,8 +132,9 @@ def ablation_figure(table: pd.DataFrame, *, style: str = "light") -> Figure:
     return figure
 
 
-def _panel(axes: Any, part: pd.DataFrame, look: Style, low: float) -> None:
+def _panel(axes: Any, part: pd.DataFrame, look: Style, low: float, high: float) -> None:
     rows = [name for name in part.index if name != "source"]
+    source = float(part["mean"].get("source", np.nan))
     for number, name in enumerate(rows):
         mean, std, n = part.loc[name, ["mean", "std", "n"]]
         if n == 0 or np.isnan(mean):
@@ -144,8 +146,9 @@ def _panel(axes: Any, part: pd.DataFrame, look: Style, low: float) -> None:
             axes.errorbar(number, mean, yerr=error, fmt="none", **look.error_bar)
         label: dict[str, Any] = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center", "fontsize": 8}
         around = [withStroke(linewidth=3, foreground=look.paper)]
-        axes.annotate(f"{mean:.1f}", (number, mean + error), path_effects=around, **label)
-    source = float(part["mean"].get("source", np.nan))
+        top = mean + error
+        crossed = top <= source <= top + LABEL * (high - low)  # the dashed line would run through the number
+        axes.annotate(f"{mean:.1f}", (number, source if crossed else top), path_effects=around, **label)
     if source >= low:
         axes.axhline(source, color=look.ink, ls="--", lw=1, zorder=0.5)
     axes.set_xlim(-0.6, len(rows) - 0.4)
