@@ -91,5 +91,5 @@ def test_wrong_usage_and_domains_that_are_not_there_exit_with_2(files):
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("error: spec=")
+    assert done.stderr.startswith("error: --target '")
     assert done.stderr.count("\n") == 1

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 
+from bures.cli._naming import said_of_domain
 from bures.cli._progress import progress_bar
 from bures.data import Domain, load_domain
 from bures.data._decoding import Progress
@@ -123,23 +124,24 @@ def load_job(job: Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
 def _load(job: Job, progress: Progress) -> tuple[Domain, Domain, Domain | None]:
     origin, recipe = job.origin, job.recipe
 
-    def read(spec: str, *, train: bool = True) -> Domain:
-        return load_domain(
-            spec,
-            data_root=origin["data_root"],
-            train=train,
-            download=job.download,
-            strict=origin["strict"],
-            size=recipe.reading_size,
-            in_memory=None,
-            progress=progress,
-        )
+    def read(side: str, *, train: bool = True) -> Domain:
+        with said_of_domain(f"--{side}"):
+            return load_domain(
+                origin[side],
+                data_root=origin["data_root"],
+                train=train,
+                download=job.download,
+                strict=origin["strict"],
+                size=recipe.reading_size,
+                in_memory=None,
+                progress=progress,
+            )
 
-    source, target = read(origin["source"]), read(origin["target"])
+    source, target = read("source"), read("target")
     if origin["evaluation"] is not None:
-        return source, target, read(origin["evaluation"], train=False)
+        return source, target, read("evaluation", train=False)
     if has_test_part(origin["target"]):
-        return source, target, read(origin["target"], train=False)
+        return source, target, read("target", train=False)
     return source, target, None
 
 

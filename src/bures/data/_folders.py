@@ -15,6 +15,7 @@ import torch
 from bures.data._decoding import Progress, check_images, report_bad
 from bures.data._domain import Domain
 from bures.data._samples import ImageFiles, Samples, fits_in_memory
+from bures.wording import listed
 
 __all__ = ["BENCHMARKS", "Benchmark", "benchmark_domain", "find_named", "image_folder", "plain"]
 
@@ -158,8 +159,8 @@ def _list_images(folder: Path) -> tuple[list[Path], list[str]]:
         return flat, []
     if empty := sorted(set(by_class) - set(filled)):
         raise ValueError(
-            f"path={str(folder)!r} has {len(empty)} class folders without images (first: {empty[0]!r}); "
-            "remove them or fill them"
+            f"path={str(folder)!r} has no images in the {listed(map(repr, empty), noun='class folder')}; "
+            "remove or fill what is empty"
         )
     pairs = [(file, name) for name, files in by_class.items() for file in files]
     return [file for file, _ in pairs], [name for _, name in pairs]
