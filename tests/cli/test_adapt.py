@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 
 import bures.cli
 from bures.cli._app import app
+from bures.cli._job import note_on_weights
+from bures.data import Domain, TensorSamples, load_domain
 from bures.figures import _save as figure_files
 from bures.networks import backbone
-from bures.training import load_model, load_recipe
+from bures.training import Recipe, load_model, load_recipe
 
 SMALL = ["--batch-size", "32", "--set", "hidden=16", "--set", "features=8", "--accelerator", "cpu"]
 
@@ -138,6 +140,45 @@ def test_an_image_folder_with_grey_and_transparent_pictures_is_adapted_to_a_flat
     names = [line.split(",")[0] for line in (tmp_path / "out/predictions.csv").read_text().splitlines()[1:]]
     wanted = ["light" if int(name.removesuffix(".png")) % 2 else "dark" for name in names]
     assert np.mean([a == b for a, b in zip(predicted, wanted, strict=True)]) > 0.8
+
+
+def photographs(n, shape=(3, 40, 40)):
+    pixels = torch.randint(0, 255, (n, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(n))
+    return Domain("photographs", TensorSamples(pixels), ["a", "b"], torch.arange(n) % 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "shape", "noted"),
+    [
+        ({"network": "resnet18"}, (3, 40, 40), "resnet18 begins with random weights"),
+        ({}, (3, 40, 40), "resnet50 begins with random weights"),
+        ({"image_size": 32}, (3, 40, 40), None),  # which is a LeNet's
+        ({"network": "resnet18", "weights": "default"}, (3, 40, 40), None),
+        ({"network": "lenet"}, (3, 40, 40), None),
+        ({}, (3, 28, 28), None),
+    ],
+)
+def test_a_network_for_photographs_without_weights_is_noted(fields, shape, noted):
+    note = note_on_weights(Recipe(**fields), photographs(4, shape), photographs(6, shape))
+    assert note is None if noted is None else note.startswith(noted)
+    assert noted is None or "--weights default --set download_weights=true" in note
+
+
+def test_vectors_need_no_weights(files):
+    assert note_on_weights(Recipe(), *(load_domain(files / f"{side}.npz") for side in ("source", "target"))) is None
+
+
+def test_random_weights_are_noted_before_the_training_and_not_where_quiet(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(3):
+            Image.new("RGB", (40, 40), (50 * number, 9, 0)).save(tmp_path / "photos" / name / f"{number}.png")
+    words = ["--source", tmp_path / "photos", "--target", tmp_path / "photos", "--network", "squeezenet1_0"]
+    words += ["--image-size", 32, "--epochs", 1, "--no-figure", "--no-report", *SMALL, "--batch-size", 4]
+    told, silent = run(*words, "-o", tmp_path / "out"), run(*words, "-o", tmp_path / "other", "-q")
+    assert (told.exit_code, silent.exit_code) == (0, 0), told.output
+    assert "note: squeezenet1_0 begins with random weights" in told.stderr
+    assert silent.stderr == ""
 
 
 def test_a_terminated_command_says_how_to_go_on_and_does(files, tmp_path):

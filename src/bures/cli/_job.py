@@ -20,6 +20,7 @@ from bures.provenance import shell_command
 from bures.training import Recipe, RunFolder, StoppedBySignal
 from bures.training._recipe_files import is_recipe_file, recipe_content
 from bures.training._run_folder import COMPARISON
+from bures.training._sizes import network_for
 
 __all__ = [
     "Job",
@@ -27,6 +28,7 @@ __all__ = [
     "fit_batch_size",
     "load_job",
     "names_batch_size",
+    "note_on_weights",
     "origin_of",
     "planned",
     "read_job",
@@ -105,6 +107,20 @@ def fit_batch_size(recipe: Recipe, methods: list[str], source: Domain, target: D
         "on. --set batch_size=N chooses another size."
     )
     return recipe.override({"batch_size": largest}), note
+
+
+def note_on_weights(recipe: Recipe, source: Domain, target: Domain) -> str | None:
+    """What is to be known of a network for photographs that begins with random weights; None of others."""
+    shapes = source.samples.shape, target.samples.shape
+    if recipe.weights is not None or any(len(shape) != 3 for shape in shapes):
+        return None
+    network = network_for(recipe.network, recipe.image_size or max(shape[-1] for shape in shapes))
+    if network in ("lenet", "identity"):
+        return None
+    return (
+        f"{network} begins with random weights, and learns little from some thousands of images. --weights default "
+        "--set download_weights=true begins with public ones, --weights FILE with those of a file."
+    )
 
 
 def load_job(job: Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
