@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bures.cli._app import app
+from bures.cli._app import app, main
 from bures.cli.doctor import render
 from bures.data import diagnose, image_folder
 
@@ -83,6 +84,20 @@ def test_unreadable_files_are_part_of_the_diagnosis_and_with_strict_an_error(fol
     strict = run(*arguments, "--strict")
     assert strict.exit_code == 1
     assert "error    loading     1 of 7 image files cannot be decoded" in strict.stdout
+
+
+def test_a_large_picture_that_can_be_read_is_no_warning_without_a_name(folders, monkeypatch, capsys):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 300)  # Pillow warns of more, and refuses twice as many
+    monkeypatch.setattr(
+        sys, "argv", ["bures", "doctor", "--source", str(folders / "s"), "--target", str(folders / "s")]
+    )
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with warnings.catch_warnings(action="always"), pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    shown = capsys.readouterr()
+    assert "6 images, 2 classes" in shown.out
+    assert "bomb" not in shown.err
 
 
 def test_wrong_usage_and_domains_that_are_not_there_exit_with_2(files):

@@ -59,6 +59,8 @@ def _run() -> None:
     warnings.showwarning = lambda message, *_args, **_kwargs: console.print(
         f"warning: {spoken(str(message), {})}", markup=False
     )
+    # Of a picture that is large and read all the same. It names no file; one that is too large is named elsewhere.
+    warnings.filterwarnings("ignore", message="Image size .* could be decompression bomb", category=RuntimeWarning)
     try:
         app()
     except (OSError, ValueError, TypeError, ImportError, TrainingError) as error:

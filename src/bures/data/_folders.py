@@ -22,6 +22,7 @@ __all__ = ["BENCHMARKS", "Benchmark", "benchmark_domain", "find_named", "image_f
 IMAGE_SUFFIXES = frozenset(
     [".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"]
 )
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,8 @@ def _hidden(name: str) -> bool:
 
 
 def _text(name: str) -> str:
-    """A name that UTF-8 can express; Linux allows file names of any bytes, which fonts and terminals refuse."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+    """A name in one line that UTF-8 can express; Linux allows file names of any bytes, for which terminals break."""
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], name.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 def _is_file(entry: Path) -> bool:
