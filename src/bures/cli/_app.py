@@ -61,6 +61,8 @@ def _run() -> None:
     )
     # Of a picture that is large and read all the same. It names no file; one that is too large is named elsewhere.
     warnings.filterwarnings("ignore", message="Image size .* could be decompression bomb", category=RuntimeWarning)
+    # For each character. Figures that name classes have said so before, once for all.
+    warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
     try:
         app()
     except (OSError, ValueError, TypeError, ImportError, TrainingError) as error:

@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
+from bures.experiments._fonts import fonts_for
 from bures.figures._ledgers import run_manifest
 from bures.figures._style import Style, style_named
 from bures.metrics import ckb, ckw
@@ -225,7 +226,7 @@ def tsne_figure(states: Sequence[FeatureState], *, style: str = "light") -> Figu
         The source is drawn as '+', the target as 'o'. Numbers below are of the features, not of the maps.
     """
     look = style_named(style)
-    with look.applied():
+    with look.applied(), fonts_for(name for state in states for name in (*state.names, *state.classes)):
         figure = Figure(figsize=(4.4 * len(states), 9.0), layout="constrained")
         grid = figure.subplots(2, len(states), squeeze=False)
         for column, state in enumerate(states):
