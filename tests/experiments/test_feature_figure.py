@@ -50,4 +50,4 @@ def test_names_in_a_script_that_the_font_lacks_are_drawn_in_another():
     snow = Domain("here", TensorSamples(x), ["cat", "dog", "☃"], labels=y)
     with mpl.rc_context({"font.family": ["cmr10"]}):
         figure = feature_figure({"source": model()}, snow, snow)
-    figure.canvas.draw()  # a character that is missing is a warning, which is an error here
+    figure.draw_without_rendering()  # a character that is missing is a warning, which is an error here
