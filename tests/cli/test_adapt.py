@@ -17,9 +17,11 @@ from commands import invoke
 from PIL import Image
 
 import bures.cli
+from bures.cli._job import note_on_weights
+from bures.data import Domain, TensorSamples, load_domain
 from bures.figures import _save as figure_files
 from bures.networks import backbone
-from bures.training import load_model, load_recipe
+from bures.training import Recipe, load_model, load_recipe
 
 SMALL = ["--batch-size", "32", "--set", "hidden=16", "--set", "features=8", "--accelerator", "cpu"]
 
@@ -137,6 +139,45 @@ def test_an_image_folder_with_grey_and_transparent_pictures_is_adapted_to_a_flat
     names = [line.split(",")[0] for line in (tmp_path / "out/predictions.csv").read_text().splitlines()[1:]]
     wanted = ["light" if int(name.removesuffix(".png")) % 2 else "dark" for name in names]
     assert np.mean([a == b for a, b in zip(predicted, wanted, strict=True)]) > 0.8
+
+
+def photographs(n, shape=(3, 40, 40)):
+    pixels = torch.randint(0, 255, (n, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(n))
+    return Domain("photographs", TensorSamples(pixels), ["a", "b"], torch.arange(n) % 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "shape", "noted"),
+    [
+        ({"network": "resnet18"}, (3, 40, 40), "resnet18 begins with random weights"),
+        ({}, (3, 40, 40), "resnet50 begins with random weights"),
+        ({"image_size": 32}, (3, 40, 40), None),  # which is a LeNet's
+        ({"network": "resnet18", "weights": "default"}, (3, 40, 40), None),
+        ({"network": "lenet"}, (3, 40, 40), None),
+        ({}, (3, 28, 28), None),
+    ],
+)
+def test_a_network_for_photographs_without_weights_is_noted(fields, shape, noted):
+    note = note_on_weights(Recipe(**fields), photographs(4, shape), photographs(6, shape))
+    assert note is None if noted is None else note.startswith(noted)
+    assert noted is None or "--weights default --set download_weights=true" in note
+
+
+def test_vectors_need_no_weights(files):
+    assert note_on_weights(Recipe(), *(load_domain(files / f"{side}.npz") for side in ("source", "target"))) is None
+
+
+def test_random_weights_are_noted_before_the_training_and_not_where_quiet(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(3):
+            Image.new("RGB", (40, 40), (50 * number, 9, 0)).save(tmp_path / "photos" / name / f"{number}.png")
+    words = ["--source", tmp_path / "photos", "--target", tmp_path / "photos", "--network", "squeezenet1_0"]
+    words += ["--image-size", 32, "--epochs", 1, "--no-figure", "--no-report", *SMALL, "--batch-size", 4]
+    told, silent = run(*words, "-o", tmp_path / "out"), run(*words, "-o", tmp_path / "other", "-q")
+    assert (told.exit_code, silent.exit_code) == (0, 0), told.output
+    assert "note: squeezenet1_0 begins with random weights" in told.stderr
+    assert silent.stderr == ""
 
 
 def test_a_terminated_command_says_how_to_go_on_and_does(files, tmp_path):
@@ -269,7 +310,7 @@ def test_a_comparison_that_is_refused_leaves_nothing_and_can_be_corrected(bad, t
     words += ["--no-figure", "--no-report", "--epochs", 1, *SMALL]
     refused = run(*words, "--target", target, *(["--batch-size", 500] if bad == "batch" else []))
     assert isinstance(refused.exception, ValueError)
-    assert {"batch": "batch_size=500 is larger", "class": "unknown in source"}[bad] in str(refused.exception)
+    assert {"batch": "--batch-size 500 is larger", "class": "unknown in source"}[bad] in str(refused.exception)
     assert list((tmp_path / "out").rglob("*")) == []
     assert (tmp_path / "out").is_dir() == there
     assert run(*words, "--target", files / "target.npz").exit_code == 0
@@ -381,7 +422,8 @@ def test_a_batch_size_that_was_chosen_is_refused_where_it_is_too_large(way, few,
         "file": ["--recipe", tmp_path / "mine.yaml"],
     }
     result = run("--source", files / "source.npz", *few, *chosen[way], "-o", tmp_path / "out")
-    assert "batch_size=128 is larger than" in str(result.exception)
+    named = "--batch-size 128" if way == "option" else "batch_size=128"  # as it was typed, or as recipes have it
+    assert str(result.exception).startswith(f"{named} is larger than")
     assert not (tmp_path / "out").exists()
 
 
@@ -419,11 +461,11 @@ PAIR = ["--source", "source.npz", "--target", "target.npz"]
         (["--source", "nowhere.npz", "--target", "target.npz"], "nowhere.npz"),
         (["--source", "unlabelled.npz", "--target", "target.npz"], "is unlabelled; training needs its labels"),
         ([*PAIR, "--method", "magic"], "'magic' is unknown; accepted are"),
-        ([*PAIR, "--recipe", "magic"], "recipe='magic' is unknown"),
+        ([*PAIR, "--recipe", "magic"], "--recipe 'magic' is unknown"),
         ([*PAIR, "--set", "lr"], "is no FIELD=VALUE"),
         ([*PAIR, "--set", "learning=1"], "has no field 'learning'"),
         ([*PAIR, "--set", "options.means=1"], "'ckb' has no option 'means'"),
-        ([*PAIR, "--batch-size", "500"], "batch_size=500 is larger than"),
+        ([*PAIR, "--batch-size", "500"], "--batch-size 500 is larger than"),
         ([*PAIR, "--network", "lenet"], "takes images but the samples"),
         (["--resume", "nothing"], "is no run folder"),
         (["--resume", "nothing", "--method", "ckb"], "--resume takes data, recipe and methods from the run folder"),
@@ -450,7 +492,7 @@ def test_what_is_wrong_is_said_in_one_line(words, message, files, monkeypatch, c
 def test_a_machine_that_cannot_be_had_is_no_traceback(files, tmp_path):
     words = ["--source", files / "source.npz", "--target", files / "target.npz", "--epochs", 1, *SMALL]
     error = fails(*words, "--devices", 0, "-o", tmp_path / "out")
-    assert error.startswith("error: accelerator='cpu', devices=0, strategy='auto' will not do: ")
+    assert error.startswith("error: --accelerator 'cpu', --devices 0, strategy='auto' will not do: ")
     assert not (tmp_path / "out").exists()
 
 
@@ -469,4 +511,4 @@ def test_a_validator_chooses_the_best_epoch(files, tmp_path):
     message = fails(
         "--source", files / "source.npz", "--target", files / "target.npz", "--select", "dev", "-o", tmp_path / "no"
     )
-    assert "select='dev' needs source samples that are held out from training; set source_holdout" in message
+    assert "--select 'dev' needs source samples that are held out from training; set source_holdout" in message

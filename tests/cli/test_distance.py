@@ -92,8 +92,8 @@ def test_debug_shows_the_traceback(files):
     ("options", "message"),
     [
         (["--eps", "small"], "--eps 'small' is not a number"),
-        (["--eps", "-1"], "eps=-1.0 is out of range"),
-        (["--prior", "flat"], "prior='flat' is unknown"),
+        (["--eps", "-1"], "--eps -1.0 is out of range"),
+        (["--prior", "flat"], "--prior 'flat' is unknown"),
         (["--metric", "mmd", "--explain"], "--explain and --prior need labels"),
     ],
 )

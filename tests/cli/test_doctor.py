@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import warnings
 from functools import partial
 
 import numpy as np
@@ -12,6 +13,7 @@ from commands import invoke
 from PIL import Image
 from rich.console import Console
 
+from bures.cli._app import main
 from bures.cli.doctor import render
 from bures.data import diagnose, image_folder
 
@@ -83,11 +85,25 @@ def test_unreadable_files_are_part_of_the_diagnosis_and_with_strict_an_error(fol
     assert "error    loading     1 of 7 image files cannot be decoded" in strict.stdout
 
 
+def test_a_large_picture_that_can_be_read_is_no_warning_without_a_name(folders, monkeypatch, capsys):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 300)  # Pillow warns of more, and refuses twice as many
+    monkeypatch.setattr(
+        sys, "argv", ["bures", "doctor", "--source", str(folders / "s"), "--target", str(folders / "s")]
+    )
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with warnings.catch_warnings(action="always"), pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    shown = capsys.readouterr()
+    assert "6 images, 2 classes" in shown.out
+    assert "bomb" not in shown.err
+
+
 def test_wrong_usage_and_domains_that_are_not_there_exit_with_2(files):
     assert run("--source", files / "a.npz").exit_code == 2
     command = [sys.executable, "-m", "bures", "doctor", "--source", files / "a.npz", "--target", files / "none.npz"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("error: spec=")
+    assert done.stderr.startswith("error: --target '")
     assert done.stderr.count("\n") == 1

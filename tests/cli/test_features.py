@@ -154,12 +154,12 @@ def test_parts_of_another_network_are_refused_in_one_line_and_restart_begins_aga
         (["--network", "lenet"], "--weights is not given, and 'lenet' has no public weights; accepted is a file"),
         (["--network", "resnet50-caffe"], "'resnet50-caffe' has no public weights"),
         (["--network", "identity"], "--network identity takes feature vectors"),
-        (["--network", "resnet5"], "name='resnet5' is unknown; did you mean"),
-        (["--network", "resnet18", "--weights", "none.pt"], r"weights='none\.pt' does not exist"),
+        (["--network", "resnet5"], "--network 'resnet5' is unknown; did you mean"),
+        (["--network", "resnet18", "--weights", "none.pt"], r"--weights 'none\.pt' does not exist"),
         (["--network", "resnet34", "--weights", "WEIGHTS"], "for 'resnet34' does not fit the network; .* missing"),
         (["--network", "lenet", "--weights", "random", "-o", "none/f.npz"], "none is not a folder; make it first"),
-        (["--network", "lenet", "--weights", "random", "--batch-size", "0"], "batch_size=0 is out of range"),
-        (["--network", "lenet", "--weights", "random", "--device", "abacus"], "device='abacus' cannot be used"),
+        (["--network", "lenet", "--weights", "random", "--batch-size", "0"], "--batch-size 0 is out of range"),
+        (["--network", "lenet", "--weights", "random", "--device", "abacus"], "--device 'abacus' cannot be used"),
     ],
 )
 def test_wrong_options_are_named(photographs, weights, tmp_path, monkeypatch, options, message):

@@ -117,7 +117,7 @@ def test_a_figure_goes_where_it_is_told_in_the_formats_it_is_told(tmp_path):
             ["alignment", "--task", "a:b"],
             "--task is no option of the figure 'alignment'; accepted are --samples, --seed",
         ),
-        (["network", "--style", "neon"], "style='neon' is unknown"),
+        (["network", "--style", "neon"], "--style 'neon' is unknown"),
         (["network", "--format", "gif"], "--format 'gif' is unknown; accepted are svg, pdf, png"),
         (["network", "-o", "f.jpg"], r"--output 'f\.jpg' ends in .*; accepted are \.svg, \.pdf, \.png, or a name"),
         (["network", "-o", "f.v2.TIFF"], r"ends in \.TIFF, which is not written"),

@@ -182,7 +182,7 @@ def test_errors_are_one_line_and_exit_code_2(features_run, tmp_path, monkeypatch
         (["-o", "none/p.csv"], "none is not a folder; make it first"),
         (["-o", "."], "is a folder; accepted is the name of a file"),
         (["--features", "z.csv"], "features are written to .npz"),
-        (["--device", "abacus"], "device='abacus' cannot be used: .*accepted are 'auto', 'cpu'"),
+        (["--device", "abacus"], "--device 'abacus' cannot be used: .*accepted are 'auto', 'cpu'"),
     ],
 )
 def test_wrong_options_are_named(features_run, options, message):

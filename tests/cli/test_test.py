@@ -71,7 +71,7 @@ def test_predictions_are_made_or_declared_for_both_sides(files):
         (["source.npz", "near.npz", "--statistic", "mmd"], "--statistic mmd does not go with this test"),
         (["source.npz", "near.npz", "--marginal", "--predict"], "--marginal uses none"),
         (["source.npz", "near.npz", "--predict", "--predicted"], "pass one"),
-        (["source.npz", "near.npz", "--level", "0.001"], "can never reject at level=0.001"),
+        (["source.npz", "near.npz", "--level", "0.001"], "can never reject at --level 0.001"),
         (["source.npz", "near.npz", "--features", "few"], "--features 'few' is not accepted"),
         (["source.npz", "missing.npz"], "missing.npz"),
     ],

@@ -114,7 +114,7 @@ def test_errors_name_what_is_wrong(files, tmp_path, monkeypatch):
         (("--resume", tmp_path, "--source", "a"), "--resume takes data, recipe and space from the folder"),
         (("--resume", tmp_path, "--prune"), "--prune is given"),
         (("--resume", tmp_path, "--at", "best"), "--at is given"),
-        ((*data(files), "--select", "oracle"), "select='oracle' is unknown"),
+        ((*data(files), "--select", "oracle"), "--select 'oracle' is unknown"),
         ((*data(files), "--select", "dev"), "set source_holdout"),
     ):
         with pytest.raises((ValueError, OSError), match=message):

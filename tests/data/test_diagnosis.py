@@ -308,8 +308,11 @@ def test_grey_against_colour():
     ],
 )
 def test_the_network_follows_the_size_of_the_images(source, target, network, size):
-    settings = diagnose(source, target).settings
+    diagnosis = diagnose(source, target)
+    settings = diagnosis.settings
     assert (settings["network"], settings["image_size"]) == (network, size)
+    # From random weights a large network learns nothing from a folder of photographs.
+    assert ("--weights default" in " ".join(diagnosis.options())) == (network == "resnet50")
     assert settings["batch_size"] == (40 if network == "lenet" else 32)
 
 

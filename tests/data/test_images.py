@@ -372,6 +372,12 @@ def test_names_that_are_no_text_become_text(tmp_path):
     assert domain.samples.take(torch.arange(2)).shape == (2, 3, 8, 8)
 
 
+def test_names_of_folders_keep_to_a_line_and_give_terminals_no_orders(tmp_path):
+    for name in ("lap\ntop", "\x1b[31mred", "bïke 自行车\u3000x"):
+        save(tmp_path / "pets" / name / "a.png")
+    assert image_folder(tmp_path / "pets", size=8).class_names == ("\\x1b[31mred", "bïke 自行车\u3000x", "lap\\ntop")
+
+
 def test_a_folder_of_bad_images_only_is_an_error(tmp_path, noise):
     damaged(tmp_path / "bad", noise)
     with (
@@ -388,7 +394,7 @@ def test_folders_that_are_no_domains_are_refused(tmp_path, pets):
     with pytest.raises(ValueError, match="holds no images; accepted are folder/class/image or folder/image"):
         image_folder(tmp_path / "empty")
     (pets / "owl").mkdir()
-    with pytest.raises(ValueError, match="1 class folders without images \\(first: 'owl'\\)"):
+    with pytest.raises(ValueError, match="no images in the class folder 'owl'; remove or fill"):
         image_folder(pets)
     (pets / "owl").rmdir()
     save(pets / "stray.png")

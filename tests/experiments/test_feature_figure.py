@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import matplotlib as mpl
 import pytest
 import torch
 
@@ -40,3 +41,13 @@ def test_classes_are_named_where_they_lie_and_predicted_ones_are_said_to_be(labe
     (legend,) = figure.legends
     words = "" if labelled else ", classes as predicted"
     assert [text.get_text() for text in legend.get_texts()] == ["source: here", f"target: there{words}"]
+
+
+@pytest.mark.filterwarnings("ignore:cmr10 font should ideally")  # of the formatter of ticks, which there are none of
+def test_names_in_a_script_that_the_font_lacks_are_drawn_in_another():
+    y = torch.arange(30) % 3
+    x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)) + 8 * torch.eye(3, 4)[y]
+    snow = Domain("here", TensorSamples(x), ["cat", "dog", "☃"], labels=y)
+    with mpl.rc_context({"font.family": ["cmr10"]}):
+        figure = feature_figure({"source": model()}, snow, snow)
+    figure.draw_without_rendering()  # a character that is missing is a warning, which is an error here

@@ -270,6 +270,9 @@ def test_run_folders_that_cannot_be_drawn_say_why(runs, tmp_path):
         run_feature_state(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match="it holds the runs ckw, source"):
         run_feature_state(folder)
+    for name in ("training", "time"):
+        with pytest.raises(FileNotFoundError, match="it holds the runs ckw, source"):
+            draw_figure(name, [folder])
     with pytest.raises(ValueError, match="does not say where its data come from"):
         run_feature_state(folder / "ckw")
     with pytest.raises(ValueError, match=r"1 run folders are given; accepted are two"):

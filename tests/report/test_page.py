@@ -107,6 +107,9 @@ def test_a_gain_says_which_statistics_it_is_over_and_runs_that_are_equal_are_all
     gain = 100 * (runs[0].read_manifest()["final"]["accuracy"] - better)
     alone = "than the same network trained on the source alone, with BatchNorm statistics of the target."
     assert f"{gain:.1f} points more {alone}" in page
+    manifest["final"]["accuracy_by_batchnorm"]["target"] = runs[0].read_manifest()["final"]["accuracy"]
+    source.write_manifest(manifest)
+    assert f", as many as {alone.removeprefix('than ')}" in text_of(page_of(*paths))
     assert f"+{gain:.1f} points against source-only with BatchNorm statistics of the target" in page
     assert "trained on the source alone." in plain
     assert "points against source-only label-free" in plain

@@ -1,5 +1,8 @@
 """Images streamed by worker processes and images kept in memory give one training, with the pixels of the files."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -8,8 +11,10 @@ from small_runs import CLASSES, SMALL, adapt, differences
 from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 
-from bures.data import image_folder
+from bures.data import ImageFiles, _decoding, image_folder
+from bures.data._decoding import BadImageError
 from bures.training import PairData, Recipe
+from bures.training._prediction import batches
 
 # Networks that made a few steps predict few classes.
 pytestmark = pytest.mark.filterwarnings("ignore:predictions collapsed")
@@ -90,3 +95,45 @@ def test_a_streamed_training_ends_as_one_in_memory(folders, tmp_path):
     streamed = adapt(*files, RECIPE, tmp_path / "streamed", in_memory=False, n_workers=2)
     assert kept.manifest["final"]["accuracy"] is not None
     assert differences(kept.path, streamed.path) == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_images_in_files_are_evaluated_as_those_in_memory(folders, workers):
+    streamed, kept = (domains(folders, in_memory=value)[0].samples for value in (False, True))
+    cpu = torch.device("cpu")
+    for one, other in zip(batches(streamed, cpu, 9, workers), batches(kept, cpu, 9), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_threads_decode_the_images_of_an_evaluation_a_little_ahead(folders, monkeypatch):
+    monkeypatch.setattr(_decoding, "AHEAD", 10)
+    samples = domains(folders, in_memory=False)[0].samples
+    decoded, threads = [], set()
+    decode = ImageFiles._decode
+
+    def noted(images, number):
+        decoded.append(number)
+        threads.add(threading.current_thread())
+        return decode(images, number)
+
+    monkeypatch.setattr(ImageFiles, "_decode", noted)
+    stream = batches(samples, torch.device("cpu"), 4)
+    next(stream)
+    assert threading.main_thread() not in threads
+    for _ in range(100):
+        if len(decoded) == 14:
+            break
+        time.sleep(0.05)
+    time.sleep(0.1)
+    assert sorted(decoded) == list(range(14))  # 4 that were asked for, and 10 more
+    stream.close()
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_file_that_goes_away_during_an_evaluation_is_named(folders, tmp_path):
+    for number in range(6):
+        Image.new("RGB", (9, 9), (number, 0, 0)).save(tmp_path / f"{number}.png")
+    samples = image_folder(tmp_path, size=SIZE).samples
+    (tmp_path / "3.png").write_bytes(b"")
+    with pytest.raises(BadImageError, match=r"3\.png cannot be decoded: the file is empty"):
+        list(batches(samples, torch.device("cpu"), 4))

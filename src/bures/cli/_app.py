@@ -12,6 +12,7 @@ from rich.console import Console
 
 import bures
 from bures.cli._commands import Commands
+from bures.cli._naming import spoken
 from bures.cli._progress import leading_process
 from bures.cli._streams import outlive_readers
 from bures.training import TrainingError
@@ -55,7 +56,13 @@ def main() -> None:
 def _run() -> None:
     console = Console(stderr=True, soft_wrap=True)
     console.quiet = not leading_process()  # others would repeat what the first says
-    warnings.showwarning = lambda message, *_args, **_kwargs: console.print(f"warning: {message}", markup=False)
+    warnings.showwarning = lambda message, *_args, **_kwargs: console.print(
+        f"warning: {spoken(str(message), {})}", markup=False
+    )
+    # Of a picture that is large and read all the same. It names no file; one that is too large is named elsewhere.
+    warnings.filterwarnings("ignore", message="Image size .* could be decompression bomb", category=RuntimeWarning)
+    # For each character. Figures that name classes have said so before, once for all.
+    warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
     try:
         app()
     except (OSError, ValueError, TypeError, ImportError, TrainingError) as error:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from bures.cli._naming import NamingCommand
+
 __all__ = ["COMMANDS", "Command", "Commands"]
 
 
@@ -95,6 +97,7 @@ class Commands(TyperGroup):
             found = single
         for command in found.registered_commands:
             command.help = _filled(command.callback)
+            command.cls = NamingCommand
         self.add_command(typer.main.get_command(found), name)
         return self.commands[name]
 

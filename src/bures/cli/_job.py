@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from bures.cli._naming import said_of_domain
 from bures.cli._progress import progress_bar
 from bures.cli._streams import tell
 from bures.data import Domain, load_domain
@@ -19,6 +20,7 @@ from bures.provenance import shell_command
 from bures.training import Recipe, RunFolder, StoppedBySignal
 from bures.training._recipe_files import is_recipe_file, recipe_content
 from bures.training._run_folder import COMPARISON
+from bures.training._sizes import network_for
 
 __all__ = [
     "Job",
@@ -26,6 +28,7 @@ __all__ = [
     "fit_batch_size",
     "load_job",
     "names_batch_size",
+    "note_on_weights",
     "origin_of",
     "planned",
     "read_job",
@@ -106,6 +109,20 @@ def fit_batch_size(recipe: Recipe, methods: list[str], source: Domain, target: D
     return recipe.override({"batch_size": largest}), note
 
 
+def note_on_weights(recipe: Recipe, source: Domain, target: Domain) -> str | None:
+    """What is to be known of a network for photographs that begins with random weights; None of others."""
+    shapes = source.samples.shape, target.samples.shape
+    if recipe.weights is not None or any(len(shape) != 3 for shape in shapes):
+        return None
+    network = network_for(recipe.network, recipe.image_size or max(shape[-1] for shape in shapes))
+    if network in ("lenet", "identity"):
+        return None
+    return (
+        f"{network} begins with random weights, and learns little from some thousands of images. --weights default "
+        "--set download_weights=true begins with public ones, --weights FILE with those of a file."
+    )
+
+
 def load_job(job: Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
     """Source, target and, where it is another, what is evaluated."""
     with progress_bar("reading images", quiet=quiet) as progress:
@@ -123,23 +140,24 @@ def load_job(job: Job, quiet: bool) -> tuple[Domain, Domain, Domain | None]:
 def _load(job: Job, progress: Progress) -> tuple[Domain, Domain, Domain | None]:
     origin, recipe = job.origin, job.recipe
 
-    def read(spec: str, *, train: bool = True) -> Domain:
-        return load_domain(
-            spec,
-            data_root=origin["data_root"],
-            train=train,
-            download=job.download,
-            strict=origin["strict"],
-            size=recipe.reading_size,
-            in_memory=None,
-            progress=progress,
-        )
+    def read(side: str, *, train: bool = True) -> Domain:
+        with said_of_domain(f"--{side}"):
+            return load_domain(
+                origin[side],
+                data_root=origin["data_root"],
+                train=train,
+                download=job.download,
+                strict=origin["strict"],
+                size=recipe.reading_size,
+                in_memory=None,
+                progress=progress,
+            )
 
-    source, target = read(origin["source"]), read(origin["target"])
+    source, target = read("source"), read("target")
     if origin["evaluation"] is not None:
-        return source, target, read(origin["evaluation"], train=False)
+        return source, target, read("evaluation", train=False)
     if has_test_part(origin["target"]):
-        return source, target, read(origin["target"], train=False)
+        return source, target, read("target", train=False)
     return source, target, None
 
 

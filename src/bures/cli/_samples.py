@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bures.cli._naming import said_of_domain
 from bures.data import Domain, TensorSamples, align_columns, load_domain
 
 __all__ = ["class_names", "feature_rows", "load_pair", "read_eps"]
@@ -14,10 +15,11 @@ __all__ = ["class_names", "feature_rows", "load_pair", "read_eps"]
 
 def load_pair(source: str, target: str, data_root: Path | None, *, labels: tuple[bool, bool]) -> tuple[Domain, Domain]:
     """Two domains, the columns of the second in the order of the first; ``labels`` says whose labels are read."""
-    first, second = (
-        load_domain(spec, data_root=data_root, labels=wanted, strict=True)  # a shift in lost digits would not be found
-        for spec, wanted in zip((source, target), labels, strict=True)
-    )
+    domains = []
+    for side, spec, wanted in zip(("SOURCE", "TARGET"), (source, target), labels, strict=True):
+        with said_of_domain(side):  # strict: a shift in lost digits would not be found
+            domains.append(load_domain(spec, data_root=data_root, labels=wanted, strict=True))
+    first, second = domains
     return first, align_columns(first, second)
 
 

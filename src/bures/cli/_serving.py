@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from bures.arrays import check_positive
+from bures.cli._naming import said_of_domain
 from bures.cli._progress import progress_bar
 from bures.data import Domain, load_domain
 from bures.devices import find_device
@@ -72,7 +73,7 @@ def read_data(
     spec: str, model: SavedModel, *, part: Part, data_root: Path | None, strict: bool, labels: bool
 ) -> Domain:
     """The samples, images at the size that the model stores."""
-    with progress_bar("reading images") as report:
+    with progress_bar("reading images") as report, said_of_domain("DATA"):
         return load_domain(
             spec,
             data_root=data_root,

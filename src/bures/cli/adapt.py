@@ -15,6 +15,7 @@ from bures.cli._job import (
     fit_batch_size,
     load_job,
     names_batch_size,
+    note_on_weights,
     origin_of,
     planned,
     read_job,
@@ -203,6 +204,9 @@ def _run(job: Job, machine: dict[str, Any], resume: bool, figure: bool, report: 
     source, target, evaluation = load_job(job, quiet)
     if job.fits_batch:
         job.recipe, job.note = fit_batch_size(job.recipe, job.methods, source, target)
+    note = None if resume or quiet else note_on_weights(job.recipe, source, target)
+    if note is not None:  # before hours are spent
+        Console(stderr=True, soft_wrap=True).print(f"note: {note}", markup=False, highlight=False)
     options = {**machine, "evaluation": evaluation, "partial": job.origin["partial"], "origin": job.origin}
     try:
         if len(job.methods) == 1:

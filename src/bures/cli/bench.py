@@ -14,6 +14,7 @@ import typer
 
 from bures.cli._bench_output import Place, again, report, show_table, show_tests
 from bures.cli._bench_plan import Plan, plan_grids, read_choice, read_grids
+from bures.cli._naming import said_as
 from bures.cli._streams import tell
 from bures.files import check_output
 
@@ -125,7 +126,8 @@ def bench(
     if ranks is not None:  # before the runs: they take hours
         from bures.figures._save import check_figure_file
 
-        ranks = check_figure_file(ranks)
+        with said_as({"output": "--ranks"}):
+            ranks = check_figure_file(ranks)
     several = len(grids) > 1
     if several:
         _check_for_several(grids, output, ranks, format)

@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bures.cli._naming import said_of_domain
 from bures.cli._options import AsJson, DataRoot
 from bures.cli._progress import progress_bar
 from bures.data import Diagnosis, diagnose, load_domain
@@ -39,7 +40,10 @@ def doctor(
     # What is said of bad files while loading becomes part of the diagnosis.
     with warnings.catch_warnings(record=True) as said, progress_bar("reading the domains") as report:
         warnings.simplefilter("always")
-        domains = [load_domain(spec, data_root=data_root, progress=report) for spec in (source, target)]
+        domains = []
+        for side, spec in (("--source", source), ("--target", target)):
+            with said_of_domain(side):
+                domains.append(load_domain(spec, data_root=data_root, progress=report))
     loading = [str(warning.message) for warning in said if issubclass(warning.category, UserWarning)]
     with progress_bar("looking at the samples") as report:
         diagnosis = diagnose(*domains, loading=loading, strict=strict, progress=report)

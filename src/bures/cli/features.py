@@ -10,6 +10,7 @@ import torch
 import typer
 from PIL import Image
 
+from bures.cli._naming import said_of_domain
 from bures.cli._options import DataRoot, Device, Strict
 from bures.cli._progress import progress_bar
 from bures.data import Domain, ImageFiles, extract_features, load_domain
@@ -64,7 +65,7 @@ def extract(
         check_output(output, restart=restart)
     # A wrong name or file should not wait for thousands of images; LeNet alone is built for the images it gets.
     body = None if network == "lenet" else _backbone(network, weights, download)
-    with progress_bar("checking images") as report:
+    with progress_bar("checking images") as report, said_of_domain("IMAGES"):
         domain = load_domain(spec, data_root=data_root, download=download, strict=strict, progress=report)
     if body is None:
         side = _own_side(domain) if image_size is None else image_size

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from bures.cli._naming import said_as
 from bures.cli._options import DataRoot, Device, Strict
 from bures.cli._progress import progress_bar
 from bures.cli._serving import (
@@ -62,12 +63,16 @@ def predict(
     Labels are not needed, and not read where there are any. Samples keep the order of the file, or of their names.
     With --threshold a further column says why a sample has no class.
     """
-    output, features = (None if file is None else check_output(file) for file in (output, features))
+    output = None if output is None else check_output(output)
+    with said_as({"output": "--features"}):
+        features = None if features is None else check_output(features)
     if features is not None and features.suffix.lower() != ".npz":
         raise ValueError(f"--features {str(features)!r} ends in {features.suffix!r}; features are written to .npz")
     scale = read_temperature(temperature, run, best=best)
-    for file in filter(None, (output, features)):
-        check_not_read(file, model_file(run, best=best), data)
+    for option, file in (("--output", output), ("--features", features)):
+        if file is not None:
+            with said_as({"output": option}):
+                check_not_read(file, model_file(run, best=best), data)
     model = read_model(run, best=best, device=device)
     domain = read_data(data, model, part=part, data_root=data_root, strict=strict, labels=False)
     with progress_bar("predicting") as report:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 Result = TypeVar("Result")
 
 SCALED = "accepted are 8 bits, integers of 16 bits from 0 to 65535, and floating-point numbers from 0 to 1 or to 255"
+AHEAD = 256  # files that are read before they are asked for: more than memory holds may follow
 ROUNDING = 1e-4  # by which floating-point values may pass the ends of their range
 
 
@@ -113,14 +115,18 @@ def _to_bytes(image: Image.Image) -> NDArray[np.uint8]:
 
 def map_files(
     function: Callable[[int], Result], n: int, n_threads: int | None, progress: Progress | None
-) -> Iterator[Result]:
-    """Yield ``function(0), ..., function(n - 1)`` in order, computed by a pool of threads."""
+) -> Generator[Result, None, None]:
+    """Yield ``function(0), ..., function(n - 1)`` in order, computed by a pool of threads that keeps a little ahead."""
     threads = min(os.cpu_count() or 1, 16)
     if n_threads is not None:
         threads = check_count("n_threads", n_threads, alternatives=", or None")
     with ThreadPoolExecutor(threads) as pool:
         try:
-            for done, result in enumerate(pool.map(function, range(n)), start=1):
+            waiting = deque(pool.submit(function, number) for number in range(min(n, AHEAD)))
+            for done in range(1, n + 1):
+                result = waiting.popleft().result()
+                if done + len(waiting) < n:
+                    waiting.append(pool.submit(function, done + len(waiting)))
                 yield result
                 if progress is not None:
                     progress(done, n)

@@ -178,7 +178,8 @@ def suggest(source: DomainSummary, target: DomainSummary) -> dict[str, str | int
     if source.pictures is not None and target.pictures is not None:
         side = max(source.pictures.side, target.pictures.side)
         small = side <= SMALL_IMAGE
-        settings = {"network": "lenet" if small else "resnet50", "image_size": side if small else PHOTOGRAPH}
+        settings = {"network": "lenet"} if small else {"network": "resnet50", "weights": "default"}
+        settings["image_size"] = side if small else PHOTOGRAPH
     least, most = BATCHES[str(settings["network"])]
     enough = 1 << (2 * len(source.classes) - 1).bit_length()  # a power of two of at least twice the classes
     settings["batch_size"] = min(max(least, min(enough, most)), source.n, target.n)

@@ -16,12 +16,14 @@ from bures.arrays import check_flags
 from bures.data._decoding import Progress, check_images, report_bad
 from bures.data._domain import Domain
 from bures.data._samples import ImageFiles, Samples, fits_in_memory
+from bures.wording import listed
 
 __all__ = ["BENCHMARKS", "Benchmark", "benchmark_domain", "find_named", "image_folder", "plain"]
 
 IMAGE_SUFFIXES = frozenset(
     [".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"]
 )
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,8 @@ def _list_images(folder: Path) -> tuple[list[Path], list[str]]:
         return flat, []
     if empty := sorted(set(by_class) - set(filled)):
         raise ValueError(
-            f"path={str(folder)!r} has {len(empty)} class folders without images (first: {empty[0]!r}); "
-            "remove them or fill them"
+            f"path={str(folder)!r} has no images in the {listed(map(repr, empty), noun='class folder')}; "
+            "remove or fill what is empty"
         )
     pairs = [(file, name) for name, files in by_class.items() for file in files]
     return [file for file, _ in pairs], [name for _, name in pairs]
@@ -176,8 +178,8 @@ def _hidden(name: str) -> bool:
 
 
 def _text(name: str) -> str:
-    """A name that UTF-8 can express; Linux allows file names of any bytes, which fonts and terminals refuse."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+    """A name in one line that UTF-8 can express; Linux allows file names of any bytes, for which terminals break."""
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], name.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 def _is_file(entry: Path) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -163,6 +164,14 @@ class ImageFiles:
         for row, number in enumerate(index.tolist()):
             batch[row] = self._decode(number)
         return batch
+
+    def take_each(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
+        """The batches that `take` gives for each of several indices; threads decode those to come."""
+        numbers = torch.cat(list(indices)).tolist()
+        rows = map_files(lambda place: self._decode(numbers[place]), len(numbers), None, None)
+        with closing(rows):
+            for index in indices:
+                yield torch.stack([next(rows) for _ in range(len(index))])
 
     def subset(self, index: Tensor) -> ImageFiles:
         """The files with these numbers."""

@@ -17,6 +17,7 @@ from sklearn.manifold import TSNE
 
 from bures.data import Domain
 from bures.data._decoding import Progress
+from bures.experiments._fonts import fonts_for
 from bures.training import SavedModel
 
 __all__ = ["feature_figure", "name_class", "some_of_each", "tsne_plane"]
@@ -57,29 +58,30 @@ def feature_figure(
         drawn as rings, the target as dots.
     """
     chosen = some_of_each(source, target, n, seed)
-    figure = Figure(figsize=(5.2 * len(models), 5.4), layout="constrained")
-    axes = figure.subplots(1, len(models), squeeze=False)[0]
-    colours = _colours(source.n_classes)
-    done, total = 0, len(models) * sum(map(len, chosen))
-    for axis, (title, model) in zip(axes, models.items(), strict=True):
-        predictions = []
-        for domain in chosen:
-            predictions.append(model.predict(domain, progress=_part_of(progress, done, total)))
-            done += len(domain)
-        features = np.concatenate([part.features.numpy() for part in predictions])
-        plane = tsne_plane(features, seed)
-        split = len(chosen[0])
-        y_s = np.asarray(chosen[0].labels)
-        known = chosen[1].labels
-        y_t = np.asarray(predictions[1].probabilities.argmax(dim=1) if known is None else known)
-        _scatter(axis, plane[:split], y_s, colours, ring=True)
-        _scatter(axis, plane[split:], y_t, colours, ring=False)
-        if source.n_classes <= NAMED:
-            for label, name in enumerate(source.class_names):
-                name_class(axis, name, plane[:split][y_s == label], "white", weight="bold")
-        axis.set_title(title)
-        axis.set(xticks=[], yticks=[])
-    _legend(figure, source, target, predicted=chosen[1].labels is None)
+    with fonts_for([source.name, target.name, *source.class_names]):
+        figure = Figure(figsize=(5.2 * len(models), 5.4), layout="constrained")
+        axes = figure.subplots(1, len(models), squeeze=False)[0]
+        colours = _colours(source.n_classes)
+        done, total = 0, len(models) * sum(map(len, chosen))
+        for axis, (title, model) in zip(axes, models.items(), strict=True):
+            predictions = []
+            for domain in chosen:
+                predictions.append(model.predict(domain, progress=_part_of(progress, done, total)))
+                done += len(domain)
+            features = np.concatenate([part.features.numpy() for part in predictions])
+            plane = tsne_plane(features, seed)
+            split = len(chosen[0])
+            y_s = np.asarray(chosen[0].labels)
+            known = chosen[1].labels
+            y_t = np.asarray(predictions[1].probabilities.argmax(dim=1) if known is None else known)
+            _scatter(axis, plane[:split], y_s, colours, ring=True)
+            _scatter(axis, plane[split:], y_t, colours, ring=False)
+            if source.n_classes <= NAMED:
+                for label, name in enumerate(source.class_names):
+                    name_class(axis, name, plane[:split][y_s == label], "white", weight="bold")
+            axis.set_title(title)
+            axis.set(xticks=[], yticks=[])
+        _legend(figure, source, target, predicted=chosen[1].labels is None)
     return figure
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "hardware_words",
     "ledger_results",
     "on_tasks",
+    "run_manifest",
     "shared_results",
     "task_words",
 ]
@@ -50,13 +51,21 @@ def shared_results(path: str | Path) -> list[dict[str, Any]]:
     return grid_results(load_grid(path.stem), path.parent) or ledger_results(path)  # which says what is missing
 
 
-def folder_result(path: str | Path) -> dict[str, Any]:
-    """A run folder of `bures adapt` as a ledger would have it."""
+def run_manifest(path: str | Path) -> dict[str, Any]:
+    """The manifest of a run folder; where there is none, an error with the runs inside or the way to one."""
     folder = RunFolder(path)
     try:
-        manifest = folder.read_manifest()
+        return folder.read_manifest()
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}; make a run with: {shell_command('adapt', '-o', folder.path)}") from error
+        inside = sorted(entry.parent.name for entry in folder.path.glob("*/manifest.json"))
+        command = shell_command("adapt", "-o", folder.path)
+        hint = f"it holds the runs {', '.join(inside)}" if inside else f"make a run with: {command}"
+        raise FileNotFoundError(f"{error}; {hint}") from error
+
+
+def folder_result(path: str | Path) -> dict[str, Any]:
+    """A run folder of `bures adapt` as a ledger would have it."""
+    folder, manifest = RunFolder(path), run_manifest(path)
     if not manifest.get("epochs"):
         resume = shell_command("adapt", "--resume", folder.path)
         raise ValueError(f"{folder.path} has no finished epoch; go on with: {resume}")

@@ -21,9 +21,11 @@ from bures.arrays import check_flags
 from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
 from bures.experiments._feature_figure import name_class, some_of_each, tsne_plane
+from bures.experiments._fonts import fonts_for
+from bures.figures._ledgers import run_manifest
 from bures.figures._style import Style, style_named
 from bures.metrics import ckb, ckw
-from bures.training import Recipe, RunFolder, SavedModel, load_model
+from bures.training import Recipe, SavedModel, load_model
 from bures.training._prediction import can_adapt_batchnorm, with_target_statistics
 
 __all__ = ["FeatureState", "a_distance", "feature_state", "run_feature_state", "tsne_figure"]
@@ -182,12 +184,7 @@ def run_feature_state(
     path = Path(folder)
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is no run folder; make one with: bures adapt --method source -o {path}")
-    try:
-        manifest = RunFolder(path).read_manifest()
-    except FileNotFoundError as error:
-        inside = sorted(entry.parent.name for entry in path.glob("*/manifest.json"))
-        hint = f"it holds the runs {', '.join(inside)}" if inside else f"make a run with: bures adapt -o {path}"
-        raise FileNotFoundError(f"{error}; {hint}") from error
+    manifest = run_manifest(path)
     origin = manifest["data"].get("origin")
     if not origin:
         raise ValueError(f"{path} does not say where its data come from; accepted are runs of bures adapt")
@@ -226,7 +223,7 @@ def tsne_figure(states: Sequence[FeatureState], *, style: str = "light") -> Figu
         The source is drawn as '+', the target as 'o'. Numbers below are of the features, not of the maps.
     """
     look = style_named(style)
-    with look.applied():
+    with look.applied(), fonts_for(name for state in states for name in (*state.names, *state.classes)):
         figure = Figure(figsize=(4.4 * len(states), 9.0), layout="constrained")
         grid = figure.subplots(2, len(states), squeeze=False)
         for column, state in enumerate(states):

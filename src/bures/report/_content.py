@@ -68,8 +68,9 @@ def _summary(shown: Sequence[Shown]) -> list[str]:
         sentence = f"{words.joined(equals)} {verb} {share}"
         gain, statistics = _gain(best), _statistics(best)
         if gain is not None:
-            difference = f"{abs(100 * gain):.1f} points {'more' if gain >= 0 else 'less'}"
-            sentence += f", {difference} than the same network trained on the source alone"
+            size = f"{abs(100 * gain):.1f}"
+            difference = "as many as" if size == "0.0" else f"{size} points {'more' if gain > 0 else 'less'} than"
+            sentence += f", {difference} the same network trained on the source alone"
             sentence += f",{statistics}" if statistics else ""
         sentences.append(sentence + ".")
         sentences += losses(best)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from lightning.pytorch.utilities import rank_zero_only
 
-from bures.arrays import check_flags
+from bures.arrays import check_flags, check_not_negative
 from bures.data import Domain
 from bures.provenance import command_line, versions
 from bures.training._checkpoint import compare, load_checkpoint
@@ -151,6 +151,8 @@ def adapt(
     folder = RunFolder(output)
     if on_epoch is not None and devices > 1:
         raise ValueError(f"on_epoch is called in one process of devices={devices}; accepted is devices=1 with it")
+    if checkpoint_every is not None:
+        check_not_negative("checkpoint_every", checkpoint_every)
     with quiet():
         setting = prepare(source, target, evaluation, recipe, partial=partial, in_memory=in_memory, n_workers=n_workers)
         check_devices(setting, devices, strategy, sync_batchnorm)

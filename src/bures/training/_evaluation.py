@@ -67,7 +67,7 @@ class Evaluator:
     inputs : Inputs
         What is done to samples before the network sees them.
     n_workers : int, optional
-        Processes that decode image files.
+        Processes that decode image files; 0 leaves it to threads of this one.
     batch_size : int, optional
         Samples forwarded at once; None is 512, and fewer of large images.
     validators : sequence of Validator, optional

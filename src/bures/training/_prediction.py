@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from bures.arrays import check_count
-from bures.data import TensorSamples
+from bures.data import ImageFiles, TensorSamples
 from bures.data._decoding import Progress
 from bures.data._samples import Samples
 from bures.networks import Network, adapt_batchnorm
@@ -72,7 +72,7 @@ def predict_samples(
     batch_size : int, optional
         Samples forwarded at once; None is 512, and fewer of large images.
     n_workers : int, optional
-        Processes that decode image files.
+        Processes that decode image files; 0 leaves it to threads of this one.
     progress : callable, optional
         Called as ``progress(done, total)`` after each batch.
 
@@ -163,11 +163,17 @@ def batches(
     chunks = list(torch.split(torch.arange(len(samples)), size))
     if join_last and len(chunks) > 1 and len(chunks[-1]) == 1:
         chunks[-2:] = [torch.cat(chunks[-2:])]
-    workers = 0 if isinstance(samples, TensorSamples) else n_workers
-    loader = DataLoader(_Chunks(samples, chunks), batch_size=None, num_workers=workers, worker_init_fn=end_with_parent)
-    for x in loader:
+    for x in _taken(samples, chunks, n_workers):
         # A copy to the host that does not block would be read before it is complete.
         yield x.to(device, non_blocking=device.type == "cuda")
+
+
+def _taken(samples: Samples, chunks: list[Tensor], n_workers: int) -> Iterable[Tensor]:
+    """The samples of each chunk; those in files are decoded ahead, by threads of this process or by others."""
+    if isinstance(samples, ImageFiles) and n_workers == 0:
+        return samples.take_each(chunks)
+    workers = 0 if isinstance(samples, TensorSamples) else n_workers
+    return DataLoader(_Chunks(samples, chunks), batch_size=None, num_workers=workers, worker_init_fn=end_with_parent)
 
 
 def usual_batch_size(samples: Samples) -> int:
