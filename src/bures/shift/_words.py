@@ -8,7 +8,7 @@ from typing import Any
 from bures.shift._report import Advice, Finding
 from bures.wording import listed
 
-__all__ = ["advise", "conditional_words", "headline", "label_words", "marginal_words"]
+__all__ = ["NO_CLASS", "TOO_DIFFERENT", "advise", "conditional_words", "headline", "label_words", "marginal_words"]
 
 SMALL = 0.05  # shifts below this are called so
 
