@@ -275,9 +275,10 @@ def test_options_can_be_read_and_set_through_the_classifier():
 
 def test_domains_are_routed_as_metadata(data):
     with config_context(enable_metadata_routing=True):
-        for estimator, method in ((CORAL(), "transform"), (AdaptedClassifier(CORAL()), "predict")):
-            routing = estimator.get_metadata_routing()
-            assert routing.fit.requests == getattr(routing, method).requests == {"sample_domain": True}
+        adapter, classifier = CORAL().get_metadata_routing(), AdaptedClassifier(CORAL()).get_metadata_routing()
+        domains = {"sample_domain": True}
+        assert adapter.fit.requests == adapter.transform.requests == classifier.fit.requests == domains
+        assert classifier.predict.requests == {**domains, "allow_source": True}  # the latter as skada's scorers pass it
         assert CORAL().set_fit_request(sample_domain=False).get_metadata_routing().fit.requests == {
             "sample_domain": False
         }
