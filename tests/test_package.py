@@ -277,3 +277,11 @@ def test_every_core_dependency_has_a_permissive_licence_or_a_reason():
     for name, groups in licences.dependencies().items():
         licence = licences.licence(licences.distribution(name))
         assert "core" not in groups or licences.accepted(name, licence), f"{name}: {licence}"
+
+
+def test_git_holds_text_and_pictures_alone():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("this is no checkout")
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    assert [p.name for p in paths if p.is_file() and p.suffix != ".png" and b"\0" in p.read_bytes()] == []

@@ -103,6 +103,9 @@ def test_a_warning_names_options_alone(monkeypatch, capsys):
         "a name such as 'lr=3' in quotes",
         "options.lr=3 is a field of the method",
         "olr=3 is another word, and lr= is none",
+        "data/lr=3/cats.npz is not a file",
+        "data/lr=3#lr=4 is not a domain of it",
+        "'photos of lr=3' is no folder, and this run's folder isn't \"lr=3 at night\"",
     ],
 )
 def test_what_only_looks_like_an_argument_is_left(text):

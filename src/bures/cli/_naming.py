@@ -24,6 +24,9 @@ OTHER_NAMES = {
     "trials": "n_trials",
 }
 
+QUOTED = r"""(?<!\w)(?:'[^'\n]*'|"[^"\n]*")"""
+"""What was given, as messages show it: a folder may be named seed=3. A quote inside of a word is an apostrophe."""
+
 
 class NamingCommand(TyperCommand):
     """A command whose errors call arguments by the options that were typed."""
@@ -67,7 +70,7 @@ def said_of_domain(option: str) -> Any:
 def spoken(text: str, names: Mapping[str, str]) -> str:
     """A message of the library with what the user types in place of arguments.
 
-    Where it says both, as in ``partial=True (--partial)``, the option is left.
+    Where it says both, as in ``partial=True (--partial)``, the option is left. Folders and files keep their names.
 
     Examples
     --------
@@ -76,12 +79,15 @@ def spoken(text: str, names: Mapping[str, str]) -> str:
     '--lr -1 is out of range (in a recipe lr: 0.1, or --set lr=0.1)'
     >>> spoken("target lacks a class; allow this with partial=True (--partial)", {})
     'target lacks a class; allow this with --partial'
+    >>> spoken("spec='data/seed=3' is no folder, nor is data/spec=4", {"spec": "--source", "seed": "--seed"})
+    "--source 'data/seed=3' is no folder, nor is data/spec=4"
     """
     text = re.sub(r"\b\w+=True \((--[\w-]+)\)", r"\1", text)
     if not names:
         return text
     known = "|".join(map(re.escape, names))
-    return re.sub(rf"(?<![\w.'\"-])(?<!--set )({known})=(?=\S)", lambda found: f"{names[found[1]]} ", text)
+    argument = re.compile(rf"{QUOTED}|(?<![^\s(])(?<!--set )({known})=(?=\S)")
+    return argument.sub(lambda found: f"{names[found[1]]} " if found[1] else found[0], text)
 
 
 def _typed(context: Any) -> dict[str, str]:
