@@ -62,3 +62,13 @@ def test_a_checkpoint_of_the_trainer_gives_the_same_end(method, precision, tmp_p
     assert resumed.seen == whole.seen[6:]
     for name, value in whole.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize(("before", "after"), [("64-true", "32-true"), ("64-true", "bf16-mixed"), ("32-true", "64-true")])
+def test_a_checkpoint_is_read_in_another_precision(before, after, tmp_path):
+    recipe = Recipe(method="ckw-running", precision=before, **SMALL)
+    trained(recipe, tmp_path, 2, save=tmp_path / "half.ckpt")
+    other = Recipe(method="ckw-running", precision=after, **SMALL)
+    resumed = trained(other, tmp_path, 4, go_on_from=tmp_path / "half.ckpt")
+    assert resumed.steps_done == 12
+    assert {p.dtype for p in resumed.parameters()} == {torch.float64 if after == "64-true" else torch.float32}

@@ -144,10 +144,8 @@ class AdaptationModule(L.LightningModule):
         if "progress" in checkpoint:  # those of earlier versions have none
             self.go_on_from(checkpoint["progress"])
         # It reads weights before it converts the module: those in float64 would be rounded to float32.
-        weights = checkpoint["state_dict"]
-        for name, tensor in self.state_dict(keep_vars=True).items():
-            if name in weights:
-                tensor.data = tensor.data.to(weights[name].dtype)
+        if self._trainer is not None and self._trainer.precision == "64-true":
+            self.double()
 
     def _make_step(self, step: Step) -> Tensor | None:
         # Random numbers depend on the step alone: dropout and augmentation after a resumption are what they were.
