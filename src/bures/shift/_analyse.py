@@ -100,8 +100,8 @@ def shift_report(
     `conditional_test`. With predictions, a label shift alone changes :math:`P(X \mid \hat Y)` where the classifier
     errs; so if the predicted frequencies differ, source samples are first thinned at random to the estimated target
     frequencies, by their true classes. These are estimates: a shift has to be found with others that the samples allow
-    for as well, by a bootstrap, and the p-value is the largest of them. The three p-values are corrected for their
-    number (Holm).
+    for as well, by a bootstrap, and the p-value is the largest of them; where a shift is found, this takes ten
+    conditional tests in place of one. The three p-values are corrected for their number (Holm).
 
     Examples
     --------
