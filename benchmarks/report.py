@@ -44,7 +44,8 @@ Images per second of whole training steps, images in memory, medians over rounds
 is the library's loop with the alignment, *without* the same loop and images without that term (method `entropy`),
 *plain* a data loader with torchvision's transforms in worker processes and the same network, precision and number of
 images. On a GPU the library's loop makes random windows on it, compiles the backbone and replays steps as CUDA graphs;
-the plain loop does none of it. The step ratio is the time of a step with the alignment over one without; the batch is that of each domain."""
+the plain loop does none of it. The step ratio is the time of a step with the alignment over one without; the batch is
+that of each domain."""
 
 STEP_GRAPHS = """\
 ## Steps as CUDA graphs

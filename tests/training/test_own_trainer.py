@@ -64,7 +64,9 @@ def test_a_checkpoint_of_the_trainer_gives_the_same_end(method, precision, tmp_p
         assert torch.equal(resumed.state_dict()[name], value), name
 
 
-@pytest.mark.parametrize(("before", "after"), [("64-true", "32-true"), ("64-true", "bf16-mixed"), ("32-true", "64-true")])
+@pytest.mark.parametrize(
+    ("before", "after"), [("64-true", "32-true"), ("64-true", "bf16-mixed"), ("32-true", "64-true")]
+)
 def test_a_checkpoint_is_read_in_another_precision(before, after, tmp_path):
     recipe = Recipe(method="ckw-running", precision=before, **SMALL)
     trained(recipe, tmp_path, 2, save=tmp_path / "half.ckpt")
