@@ -6,7 +6,7 @@ import scipy.linalg
 import torch
 from small_batches import random_batch, ready_for
 
-from bures.methods import dmp, make_method
+from bures.methods import Batch, dmp, make_method
 from bures.methods.dmp import subspace_distance
 
 
@@ -78,7 +78,7 @@ def test_discrimination_by_hand():
     centres = np.stack([x[y == c].mean(0) for c in range(3)])
     mean = centres.mean(0)
     pairs = [((1 + cosine(centres[i] - mean, centres[j] - mean)) / 2) ** 2 for i, j in ((0, 1), (0, 2), (1, 2))]
-    near = [max((p[j, c] * cosine(z[j], centres[c])) ** 2 for c in range(3)) for j in range(4)]
+    near = [(p[j].max() * cosine(z[j], centres[p[j].argmax()])) ** 2 for j in range(4)]
     assert term(batch).item() == pytest.approx(np.mean(pairs) - np.mean(near), rel=1e-9)
 
 
@@ -129,3 +129,31 @@ def test_source_classes_at_one_point_have_no_direction_to_learn_from(dtype):
         value = ready_for("dmp", batch)(batch._replace(z_s=z_s), 100.0).values["discrimination"]
         (gradient,) = torch.autograd.grad(value, z_s)
         assert float(gradient.norm()) == 0
+
+
+def test_a_doubtful_sample_is_drawn_to_the_centre_of_its_likeliest_class_and_to_no_nearer_one():
+    corners = torch.eye(3, 5, dtype=torch.float64)
+    batch = Batch(corners, torch.zeros(3, 3, dtype=torch.float64), torch.arange(3), *doubtful())
+    (_, term) = ready_for("dmp", batch).terms
+    (gradient,) = torch.autograd.grad(term(batch), batch.z_t)
+    towards = -gradient[0]
+    assert towards[0] > 0  # the class it is predicted for, though its features lie at the centre of the next
+    assert towards[1] < 0
+    p, z = batch.p_t.detach()[0], batch.z_t.detach()[0]
+    assert term(batch).item() == pytest.approx(1 / 16 - (p[0] * z[0] / z.norm()).square().item())
+
+
+def doubtful():
+    """Features at the second centre, nearly, and a prediction that is just for the first class."""
+    z = torch.tensor([[0.2, 1.0, 0.0, 0.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    return z, torch.tensor([[0.1, 0.0, -3.0]], dtype=torch.float64)
+
+
+def test_a_class_without_a_centre_yet_draws_nothing():
+    batch = random_batch(6, 4, 5)
+    batch = batch._replace(
+        y_s=batch.y_s % 2, logits_t=torch.tensor([[0.0, 0.1, 0.2]], dtype=torch.float64).repeat(4, 1)
+    )
+    (_, term) = ready_for("dmp", batch).terms
+    (gradient,) = torch.autograd.grad(term(batch), batch.z_t)
+    assert float(gradient.abs().max()) == 0

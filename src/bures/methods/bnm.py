@@ -18,7 +18,9 @@ def bnm(*, weight: float = 1.0, start: float = 0.0, ramp: float = 0.0) -> Method
 
     Cui et al., "Towards discriminability and diversity: batch nuclear-norm maximization under label insufficient
     situations", CVPR 2020, with the published :math:`\lambda = 1`. The nuclear norm of the softmax predictions
-    :math:`P_t` (m, K) is largest where each is certain and classes are equally frequent; the term is its negative.
+    :math:`P_t` (m, K) is largest where each is certain and classes are equally frequent; the term is its negative. The
+    authors' program takes the mean of the singular values, which divides the norm by the smaller of m and K: with
+    fewer classes than samples its :math:`\lambda = 1` is ``weight`` m / K.
     """
     return Method("bnm", [NuclearNormTerm("nuclear-norm", Schedule(weight, start, ramp))])
 

@@ -62,7 +62,9 @@ def cycada(
 
     From the authors' program: :math:`\lambda_c = \lambda_s = 1`, the source's labels rather than predictions in
     :math:`L_{sem}`, Adam with rate 2e-4 and momentum 0.5 for translators and their discriminators, a discriminator of
-    features with hidden layers of 500. Ours: the shares of the stages, where the authors train each to its end;
+    features with hidden layers of 500. As published, and unlike that program, :math:`f_s` does not learn on beside the
+    translators, and :math:`L_{sem}` counts throughout; there it waits until the classifier's loss on the source is at
+    most 1. Ours: the shares of the stages, where the authors train each to its end;
     smaller translators (3 residual blocks of 64 channels at half the resolution; CycleGAN's have 9 of 256 at a
     quarter); a rate of the translators that falls to zero over the second half of their stage; no store of older
     translations for the discriminators; equal weights of the two games, where their program counts that of the

@@ -26,6 +26,8 @@ def dann(
     layers of width ``hidden`` with ReLU (published for Office: 1024) and learns at its full rate; only the gradient
     that reaches the features is reversed and multiplied by
     :math:`\lambda_p = \lambda (2 / (1 + e^{-10 p}) - 1)`, where p rises from 0 to 1 over the whole training, as
-    published, or over ``ramp`` epochs; ``weight`` is :math:`\lambda`, published as 1.
+    published, or over ``ramp`` epochs; ``weight`` is :math:`\lambda`, published as 1. The half is that of programs,
+    which take the mean over the samples of both domains; the publication adds the means of the domains, so that its
+    :math:`\lambda = 1` is a ``weight`` of 2, beside a discriminator whose loss is twice as large.
     """
     return Method("dann", [AdversarialTerm(Schedule(weight, start, ramp, "sigmoid"), hidden=hidden, dropout=dropout)])

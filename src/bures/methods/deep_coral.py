@@ -16,9 +16,10 @@ def deep_coral(*, weight: float = 1.0, start: float = 0.0, ramp: float = 0.0) ->
     r"""Covariances of the features, entry by entry: :math:`CE + \lambda \frac{1}{4 d^2} \|C_s - C_t\|_F^2`.
 
     Sun and Saenko, "Deep CORAL: correlation alignment for deep domain adaptation", ECCV workshops 2016, with
-    :math:`C` the covariance with n - 1 degrees of freedom. The publication chooses :math:`\lambda` such that at the
-    end of training both losses are about equal; the default 1 is ours and does not. Features in narrow ranges, such as
-    those behind a tanh, need far more.
+    :math:`C` the covariance with n - 1 degrees of freedom. The publication compares what the last layer gives for the
+    classes and chooses :math:`\lambda` such that at the end of training both losses are about equal. Ours: the features
+    before that layer, as with all methods here, and the default 1, which makes nothing equal. Features in narrow
+    ranges, such as those behind a tanh, need far more.
     """
     return Method("deep-coral", [CoralTerm("coral", Schedule(weight, start, ramp))])
 

@@ -33,9 +33,10 @@ def dsan(
     Zhu et al., "Deep subdomain adaptation network for image classification", IEEE TNNLS 2021. The weights
     :math:`w_{ic}` are labels of the source and softmax predictions of the target, each divided by its sum over the
     batch; they are constants: the gradient reaches the features only. The publication does not say what becomes of a
-    class that the source batch lacks: it is left out, and the mean is over the others. :math:`\lambda_p` rises as a
-    sigmoid over the whole training, as published, or over ``ramp`` epochs. Its end, ``weight``, is 1 here; the authors'
-    program has 0.5 with kernels that are summed, which is 2.5 with those of `dan`, that sum to one.
+    class that the source batch lacks: it is left out, and the mean is over the others. The authors' program also
+    leaves out classes that no sample of the target batch is most probably of; here they count. :math:`\lambda_p` rises
+    as a sigmoid over the whole training, as published, or over ``ramp`` epochs. Its end, ``weight``, is 1 here; the
+    authors' program has 0.5 with kernels that are summed, which is 2.5 with those of `dan`, that sum to one.
     """
     return Method("dsan", [LocalMMDTerm(Schedule(weight, start, ramp, "sigmoid"), multiples)])
 

@@ -113,6 +113,9 @@ def negative_dev(
 ) -> float:
     """Deep embedded validation: the weighted risk with the weights as control variate, negative.
 
+    The publication's weights come from a small network, and its program counts errors (``loss="zero-one"``); here they
+    come from `importance_weights`, and the loss is what training minimises.
+
     Parameters
     ----------
     source_features, target_features : array (n, d), (m, d)
