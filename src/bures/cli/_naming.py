@@ -67,7 +67,8 @@ def said_of_domain(option: str) -> Any:
 def spoken(text: str, names: Mapping[str, str]) -> str:
     """A message of the library with what the user types in place of arguments.
 
-    Where it says both, as in ``partial=True (--partial)``, the option is left.
+    Where it says both, as in ``partial=True (--partial)``, the option is left. A message that begins with the name of
+    a YAML file is about what is written there, whatever was typed beside it.
 
     Examples
     --------
@@ -76,9 +77,11 @@ def spoken(text: str, names: Mapping[str, str]) -> str:
     '--lr -1 is out of range (in a recipe lr: 0.1, or --set lr=0.1)'
     >>> spoken("target lacks a class; allow this with partial=True (--partial)", {})
     'target lacks a class; allow this with --partial'
+    >>> spoken("mine.yaml: lr=-1 is out of range", {"lr": "--lr"})
+    'mine.yaml: lr=-1 is out of range'
     """
     text = re.sub(r"\b\w+=True \((--[\w-]+)\)", r"\1", text)
-    if not names:
+    if not names or re.match(r"[^\n:]*\.ya?ml: ", text):
         return text
     known = "|".join(map(re.escape, names))
     return re.sub(rf"(?<![\w.'\"-])(?<!--set )({known})=(?=\S)", lambda found: f"{names[found[1]]} ", text)
