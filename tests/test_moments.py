@@ -297,6 +297,14 @@ def test_the_bound_is_of_the_size_of_the_error(draw_problem):
     assert bounds[-1] < 1e-3 * bounds[0]
 
 
+def test_the_bound_of_ckw_covers_what_the_means_of_classes_lose():
+    """With one landmark nearly all of it: the covariances of points, one for each class, are nothing."""
+    x, y = np.array([[0.0], [3.0], [0.0], [3.0]]), np.array([0, 0, 1, 1])
+    phi = bures.NystroemMap.fit(x, x + 9, n_landmarks=1, bandwidth=1.0)
+    m_s, m_t = moments(phi, x, y), moments(phi, x + 9, y)
+    assert m_s.measure(m_t, "ckw").bound > m_s.measure(m_t, "ckb").bound + 0.5
+
+
 def test_random_fourier_features_certify_nothing_and_come_close(draw_problem):
     p = draw_problem("hard", n=100, m=90, seed=1)
     errors = []

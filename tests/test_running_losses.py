@@ -198,3 +198,24 @@ def test_the_method_keeps_moments_over_steps_and_in_its_state():
         batch = Batch(z_s, torch.zeros(12, 3), y, z_t, p_t.log())
         torch.testing.assert_close(method(batch, 0.0).values["ckw"], loss(z_s, y, z_t, p_t))
     assert "terms.1.loss.xx_s" in method.state_dict()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_a_converted_module_gives_the_values_and_gradients_of_one_that_was_not(dtype):
+    """By ``half()``, ``float()`` and the like: what counts is the precision of the batch."""
+    plain, converted = (bures.RunningCKWLoss(4, 3, n_waves=16) for _ in range(2))
+    for number, (z_s, y, z_t, p_t) in enumerate(batches(4)):
+        if number == 2:  # with moments of earlier batches in it
+            converted = converted.to(dtype)
+        found = []
+        for loss in (plain, converted):
+            a, b = (z.to(dtype).requires_grad_() for z in (z_s, z_t))
+            value = loss(a, y, b, p_t.to(dtype))
+            value.backward()
+            assert a.grad.dtype == b.grad.dtype == dtype
+            found.append((value, a.grad, b.grad))
+        for ours, expected in zip(found[1], found[0], strict=True):
+            assert ours.dtype == expected.dtype
+            assert torch.equal(ours, expected)
+            assert bool(expected.isfinite().all())
+            assert bool(expected.any())

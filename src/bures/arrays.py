@@ -21,6 +21,7 @@ from numpy.typing import DTypeLike
 from torch import Tensor
 
 from bures.columns import column_names, column_order
+from bures.forward_mode import is_forward_mode
 
 __all__ = [
     "FUNCTION_NAMES",
@@ -223,13 +224,13 @@ def checks_values() -> bool:
 
 
 def is_transformed() -> bool:
-    """Whether a transform of ``torch.func`` (grad, vmap, ...) is at work."""
-    return bool(torch._C._are_functorch_transforms_active())
+    """Whether a transform of ``torch.func`` (grad, vmap, ...) or forward mode is at work."""
+    return bool(torch._C._are_functorch_transforms_active()) or is_forward_mode()
 
 
 def is_vmapped() -> bool:
     """Whether tensors stand for a batch of themselves under ``torch.func.vmap``."""
-    if not is_transformed():
+    if not torch._C._are_functorch_transforms_active():
         return False
     # torch has no public name for the question, so it is asked only where there is something to ask about.
     from torch._C._functorch import TransformType

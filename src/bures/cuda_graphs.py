@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bures.arrays import is_transformed
+
 __all__ = ["CAPTURE_ERRORS", "GraphCache", "no_collection"]
 
 CALLS_BEFORE_CAPTURE = 3  # a shape seen less often (the last batch of an epoch) is not worth a capture
@@ -66,6 +68,7 @@ def _can_capture(tensors: tuple[Tensor, ...]) -> bool:
         and torch.is_grad_enabled()
         and any(t.requires_grad for t in tensors)
         and not torch.compiler.is_compiling()
+        and not is_transformed()
         and not torch.cuda.is_current_stream_capturing()
     )
 

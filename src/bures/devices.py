@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
 import torch
 
-__all__ = ["find_device"]
+__all__ = ["cpu_by_default", "find_device", "usual_defaults"]
+
+
+@contextmanager
+def cpu_by_default() -> Iterator[None]:
+    """Tensors that do not say where are made on the CPU for a while, whatever ``torch.set_default_device`` has set.
+
+    Random numbers of a seed, permutations and numbers of rows are made there; what is computed says where.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bures.devices import cpu_by_default
+    >>> with torch.device("meta"), cpu_by_default():
+    ...     torch.zeros(1).device
+    device(type='cpu')
+    """
+    # The context costs every call of torch something, and nearly always there is nothing to set.
+    with nullcontext() if torch.empty(0).device.type == "cpu" else torch.device("cpu"):
+        yield
+
+
+@contextmanager
+def usual_defaults() -> Iterator[None]:
+    """Torch's own defaults for a while, the CPU and float32: a network and its training do not depend on the user's."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with cpu_by_default():
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def find_device(name: str = "auto") -> torch.device:

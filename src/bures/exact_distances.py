@@ -13,7 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["about_median", "direct_distances", "exact_squared_distances", "smallest_square"]
+from bures.forward_mode import apply, save
+
+__all__ = [
+    "about_median",
+    "direct_distances",
+    "exact_squared_distances",
+    "smallest_square",
+    "tangents_of_squared_distances",
+]
 
 
 def direct_distances(x: Tensor, y: Tensor, p: int = 2) -> Tensor:
@@ -51,16 +59,21 @@ def exact_squared_distances(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tenso
     >>> exact_squared_distances(far, far[:1])[0][0, 1]
     tensor(1.)
     """
-    within_a, within_b, between = _ExactDistances.apply(a, b)
+    within_a, within_b, between = apply(_ExactDistances, a, b)
     return within_a, within_b, between
 
 
 class _ExactDistances(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        ctx.save_for_backward(a, b)
+    def forward(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         within_a, within_b, between = (direct_distances(x, y) for x, y in ((a, a), (b, b), (b, a)))
         return within_a.square_(), within_b.square_(), between.square_()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
+        save(ctx, *inputs)
 
     @staticmethod
     def backward(ctx: Any, within_a: Tensor, within_b: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,6 +83,25 @@ class _ExactDistances(torch.autograd.Function):
         grad_a = grad_a + between.sum(dim=0)[:, None] * a - between.T @ b
         grad_b = grad_b + between.sum(dim=1)[:, None] * b - between @ a
         return 2 * grad_a, 2 * grad_b
+
+    @staticmethod
+    def tangent(ctx: Any, to_a: Tensor, to_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        a, b = ctx.saved_tensors
+        return tangents_of_squared_distances(a, to_a, b, to_b)
+
+
+def tangents_of_squared_distances(a: Tensor, to_a: Tensor, b: Tensor, to_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """How squared distances within the rows of ``a`` and of ``b`` and between both change as ``a`` and ``b`` do."""
+    along_a, along_b = (a * to_a).sum(dim=1), (b * to_b).sum(dim=1)
+    between = 2 * (along_b[:, None] + along_a - b @ to_a.T - to_b @ a.T)
+    return _tangent_within(a, to_a), _tangent_within(b, to_b), between
+
+
+def _tangent_within(x: Tensor, to_x: Tensor) -> Tensor:
+    own = x - x.median(dim=0).values
+    half = (own * to_x).sum(dim=1)[:, None] - own @ to_x.T
+    half = half - torch.diag(half.diagonal())
+    return 2 * (half + half.T)
 
 
 def _within(x: Tensor, weights: Tensor) -> Tensor:

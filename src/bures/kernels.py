@@ -17,7 +17,13 @@ import torch
 from torch import Tensor
 
 from bures.arrays import as_tensor, check_choice, check_finite, check_positive, checks_values, constant, describe
-from bures.exact_distances import about_median, exact_squared_distances, smallest_square
+from bures.exact_distances import (
+    about_median,
+    exact_squared_distances,
+    smallest_square,
+    tangents_of_squared_distances,
+)
+from bures.forward_mode import apply, is_forward_mode, save
 
 __all__ = [
     "BANDWIDTH_RULES",
@@ -128,7 +134,7 @@ def gram_blocks(
         distances = squared_distances(a, b, precise_between=precise_between and a.is_cuda)
         exponent = 1
     else:
-        distances = (torch.cdist(a, a, p=1.0), torch.cdist(b, b, p=1.0), torch.cdist(b, a, p=1.0))
+        distances = (_l1_distances(a, a), _l1_distances(b, b), _l1_distances(b, a))
         exponent = 2
     # Lengths are in units of the power of two that `standardise` divided by. The Gaussian kernel divides squared
     # distances by sigma^2; the Laplacian kernel divides L1 distances by sigma.
@@ -208,13 +214,19 @@ def _drown(
     return min(map(float, widths)) < smallest
 
 
+def _l1_distances(x: Tensor, y: Tensor) -> Tensor:
+    if is_forward_mode():  # torch has no forward derivative of the call below
+        return (x[:, None] - y).abs().sum(dim=2)
+    return torch.cdist(x, y, p=1.0)
+
+
 def squared_distances(a: Tensor, b: Tensor, *, precise_between: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """Squared Euclidean distances within the rows of ``a`` (n, n), within those of ``b`` (m, m), and between (m, n).
 
     Formed by matrix products: centre the rows first. The diagonals within a sample are exactly zero, and the gradient
     is that of the sum of squared differences, finite for equal rows too. With ``precise_between`` the last are float64.
     """
-    within_a, within_b, between = _SquaredDistances.apply(a, b, precise_between)
+    within_a, within_b, between = apply(_SquaredDistances, a, b, precise_between)
     return within_a, within_b, between
 
 
@@ -235,7 +247,8 @@ class _SquaredDistances(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs[:2])
+        ctx.dtype_between = output[2].dtype
+        save(ctx, *inputs[:2])
 
     @staticmethod
     def backward(ctx: Any, within_a: Tensor, within_b: Tensor, between: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -247,6 +260,12 @@ class _SquaredDistances(torch.autograd.Function):
         grad_a = weight_a[:, None] * a - within_a @ a - between.T @ b
         grad_b = weight_b[:, None] * b - within_b @ b - between @ a
         return 2 * grad_a, 2 * grad_b, None
+
+    @staticmethod
+    def tangent(ctx: Any, to_a: Tensor, to_b: Tensor, _: None) -> tuple[Tensor, Tensor, Tensor]:
+        a, b = ctx.saved_tensors
+        within_a, within_b, between = tangents_of_squared_distances(a, to_a, b, to_b)
+        return within_a, within_b, between.to(ctx.dtype_between)
 
 
 def evaluate_callable(

@@ -9,6 +9,7 @@ samples make more. There the norm has a kink, and what is returned is one of its
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from bures.deflation import (
     rounding_share,
     sketch,
 )
+from bures.forward_mode import apply, further_derivative_wanted, is_forward_mode, save
 from bures.polar import polar_factor, product_norm_and_gradients
 
 __all__ = [
@@ -85,8 +87,9 @@ def nuclear_norm(matrix: Tensor, method: str = "auto") -> Tensor:
     """
     method = _resolve(method, matrix)
     # Under a transform of torch.func a tensor does not say whether what it stands for needs a gradient.
-    if torch.is_grad_enabled() and (matrix.requires_grad or (not torch.compiler.is_compiling() and is_transformed())):
-        norm: Tensor = _NuclearNorm.apply(matrix, method)[0]
+    in_a_graph = matrix.requires_grad or (not torch.compiler.is_compiling() and is_transformed())
+    if is_forward_mode() or (torch.is_grad_enabled() and in_a_graph):
+        norm: Tensor = apply(_NuclearNorm, matrix, method)[0]
         return norm
     if method in ("svd", "gram"):
         return _singular_values(matrix.detach(), method).sum(dim=-1)
@@ -115,7 +118,7 @@ def product_nuclear_norm(a: Tensor, b: Tensor, method: str = "auto") -> Tensor:
     ``"polar"``, which ``"auto"`` is for float32 on a GPU, by matrix products in float64 (`bures.polar`).
     """
     way = _ProductByPolar if _resolve(method, a) == "polar" else _ProductNuclearNorm
-    norm: Tensor = way.apply(a, b)[0]
+    norm: Tensor = apply(way, a, b)[0]
     return norm
 
 
@@ -126,7 +129,7 @@ def covariance_fidelity(cov_s: Tensor, cov_t: Tensor) -> Tensor:
     matrix it belongs to. Outside the range of a singular covariance the fidelity grows like a square root and has
     no derivative; nothing flows there.
     """
-    fidelity: Tensor = _CovarianceFidelity.apply(cov_s, cov_t)[0]
+    fidelity: Tensor = apply(_CovarianceFidelity, cov_s, cov_t)[0]
     return fidelity
 
 
@@ -249,12 +252,16 @@ class _NoFurtherDerivative(torch.autograd.Function):
     def backward(ctx: Any, *_: Tensor) -> Tensor:
         raise RuntimeError(f"{ctx.what} is not available; detach this term, or leave create_graph=False")
 
+    @staticmethod
+    def tangent(ctx: Any, *_: Tensor | None) -> Tensor:
+        raise RuntimeError(f"{ctx.what} is not available; detach this term")
+
 
 def _last_derivative(gradient: Tensor, what: str, *inputs: Tensor) -> Tensor:
     """Mark a gradient as the last derivative with respect to ``inputs`` that can be had."""
-    if not torch.is_grad_enabled():
+    if not further_derivative_wanted():
         return gradient
-    marked: Tensor = _NoFurtherDerivative.apply(gradient, what, *inputs)
+    marked: Tensor = apply(_NoFurtherDerivative, gradient, what, *inputs)
     return marked
 
 
@@ -268,14 +275,19 @@ class _NuclearNorm(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, str], output: tuple[Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(inputs[0], output[1])
+        save(ctx, inputs[0], output[1])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, None]:
         matrix, polar = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is wanted: the polar factor as a function of the matrix
-            polar = _PolarFactor.apply(matrix, *_thin_svd(matrix.detach()))
+        if further_derivative_wanted():
+            polar = _differentiable_polar_factor(matrix)
         return grad[..., None, None] * polar, None
+
+    @staticmethod
+    def tangent(ctx: Any, to_matrix: Tensor, _: None) -> tuple[Tensor, None]:
+        matrix, _ = ctx.saved_tensors
+        return (_differentiable_polar_factor(matrix) * to_matrix).sum(dim=(-2, -1)), None
 
 
 class _PolarFactor(torch.autograd.Function):
@@ -287,24 +299,39 @@ class _PolarFactor(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
+        save(ctx, *inputs)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         matrix, u, s, vh = ctx.saved_tensors
-        # The second derivative divides by singular values, so here noise must not pass.
-        noise = torch.finfo(s.dtype).eps ** (2 / 3)
-        keep = (s > noise * s[..., :1]).to(s.dtype).unsqueeze(-2)
-        u, v = u * keep, vh.mT * keep
-        inverse = torch.where(keep > 0, 1 / s.unsqueeze(-2), 0.0)
-        pairs = torch.where(keep.mT * keep > 0, 1 / (s.unsqueeze(-1) + s.unsqueeze(-2)), 0.0)
-        grad_v, ut_grad = grad @ v, u.mT @ grad
-        core = u.mT @ grad_v * pairs
-        within = u @ (core - core.mT) @ v.mT
-        left = (grad_v - u @ (u.mT @ grad_v)) * inverse @ v.mT
-        right = u * inverse @ (ut_grad - (ut_grad @ v) @ v.mT)
-        second = _last_derivative(within + left + right, "the third derivative of a nuclear norm", matrix, grad)
-        return second, None, None, None
+        return _second_derivative(matrix, u, s, vh, grad), None, None, None
+
+    @staticmethod
+    def tangent(ctx: Any, to_matrix: Tensor, *_: Tensor) -> Tensor:
+        matrix, u, s, vh = ctx.saved_tensors
+        return _second_derivative(matrix, u, s, vh, to_matrix)
+
+
+def _differentiable_polar_factor(matrix: Tensor) -> Tensor:
+    """The gradient of the nuclear norm of a matrix, as a function of the matrix."""
+    polar: Tensor = apply(_PolarFactor, matrix, *_thin_svd(matrix.detach()))
+    return polar
+
+
+def _second_derivative(matrix: Tensor, u: Tensor, s: Tensor, vh: Tensor, direction: Tensor) -> Tensor:
+    """How the polar factor of a matrix changes in a direction: a symmetric map, so its own adjoint."""
+    # The second derivative divides by singular values, so here noise must not pass.
+    noise = torch.finfo(s.dtype).eps ** (2 / 3)
+    keep = (s > noise * s[..., :1]).to(s.dtype).unsqueeze(-2)
+    u, v = u * keep, vh.mT * keep
+    inverse = torch.where(keep > 0, 1 / s.unsqueeze(-2), 0.0)
+    pairs = torch.where(keep.mT * keep > 0, 1 / (s.unsqueeze(-1) + s.unsqueeze(-2)), 0.0)
+    along_v, ut_along = direction @ v, u.mT @ direction
+    core = u.mT @ along_v * pairs
+    within = u @ (core - core.mT) @ v.mT
+    left = (along_v - u @ (u.mT @ along_v)) * inverse @ v.mT
+    right = u * inverse @ (ut_along - (ut_along @ v) @ v.mT)
+    return _last_derivative(within + left + right, "the third derivative of a nuclear norm", matrix, direction)
 
 
 class _ValueAndParts(torch.autograd.Function):
@@ -315,7 +342,7 @@ class _ValueAndParts(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*inputs, *output[1:])
+        save(ctx, *inputs, *output[1:])
 
 
 class _ProductNuclearNorm(_ValueAndParts):
@@ -328,11 +355,16 @@ class _ProductNuclearNorm(_ValueAndParts):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
         a, b, q_a, r_a, q_b, r_b, polar = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is wanted
+        if further_derivative_wanted():
             to_a, to_b = _differentiable_gradients(a, b)
         else:
             to_a, to_b = q_a @ (polar @ r_b), q_b @ (polar.mT @ r_a)
         return grad * to_a, grad * to_b
+
+    @staticmethod
+    def tangent(ctx: Any, to_a: Tensor, to_b: Tensor) -> tuple[Tensor | None, ...]:
+        a, b, *_ = ctx.saved_tensors
+        return _tangent_of_product(a, b, to_a, to_b), *[None] * 5
 
 
 class _ProductByPolar(_ValueAndParts):
@@ -343,15 +375,24 @@ class _ProductByPolar(_ValueAndParts):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
         a, b, to_a, to_b = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is wanted
+        if further_derivative_wanted():
             to_a, to_b = _differentiable_gradients(a, b)
         return grad * to_a, grad * to_b
+
+    @staticmethod
+    def tangent(ctx: Any, to_a: Tensor, to_b: Tensor) -> tuple[Tensor | None, ...]:
+        a, b, *_ = ctx.saved_tensors
+        return _tangent_of_product(a, b, to_a, to_b), None, None
+
+
+def _tangent_of_product(a: Tensor, b: Tensor, to_a: Tensor, to_b: Tensor) -> Tensor:
+    along_a, along_b = _differentiable_gradients(a, b)
+    return (along_a * to_a).sum() + (along_b * to_b).sum()
 
 
 def _differentiable_gradients(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of the nuclear norm of ``a @ b.T`` as functions of both, from the product after all."""
-    product = a @ b.mT
-    polar: Tensor = _PolarFactor.apply(product, *_thin_svd(product.detach()))
+    polar = _differentiable_polar_factor(a @ b.mT)
     return polar @ b, polar.mT @ a
 
 
@@ -365,14 +406,30 @@ class _CovarianceFidelity(_ValueAndParts):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
-        cov_s, cov_t, values_s, vectors_s, values_t, vectors_t, u, s, vh = ctx.saved_tensors
-        sides = ((values_s, vectors_s, vh.mT), (values_t, vectors_t, u))
-        refusal = "the second derivative of the Bures distance with respect to covariances"
-        to_s, to_t = (
-            _last_derivative(_half_transport(values, vectors, rotation, s), refusal, cov_s, cov_t)
-            for values, vectors, rotation in sides
-        )
+        to_s, to_t = _half_transports(*ctx.saved_tensors)
         return grad * to_s, grad * to_t
+
+    @staticmethod
+    def tangent(ctx: Any, to_s: Tensor, to_t: Tensor) -> tuple[Tensor | None, ...]:
+        along_s, along_t = _half_transports(*ctx.saved_tensors)
+        return (along_s * to_s).sum() + (along_t * to_t).sum(), *[None] * 7
+
+
+def _half_transports(
+    cov_s: Tensor,
+    cov_t: Tensor,
+    values_s: Tensor,
+    vectors_s: Tensor,
+    values_t: Tensor,
+    vectors_t: Tensor,
+    u: Tensor,
+    s: Tensor,
+    vh: Tensor,
+) -> Iterator[Tensor]:
+    """The gradients of the fidelity in both covariances; no derivative of them can be had."""
+    refusal = "the second derivative of the Bures distance with respect to covariances"
+    for values, vectors, rotation in ((values_s, vectors_s, vh.mT), (values_t, vectors_t, u)):
+        yield _last_derivative(_half_transport(values, vectors, rotation, s), refusal, cov_s, cov_t)
 
 
 def _half_transport(values: Tensor, vectors: Tensor, rotation: Tensor, s: Tensor) -> Tensor:

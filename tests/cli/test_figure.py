@@ -93,9 +93,10 @@ def test_the_ablation_takes_runs_that_another_grid_has_made(tmp_path, monkeypatc
     line |= {"seed": 0, "changes": {}, "recipe": {}, "final": {"accuracy": 0.875}}
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "digits.jsonl").write_text(json.dumps(line) + "\n")
-    with pytest.warns(UserWarning, match="the figure has gaps"):
+    others = "bures, kernel-bures, entropy, ckb-no-entropy, class-means, ckw"
+    with pytest.warns(UserWarning, match=f"the figure has gaps: not run: {others};"):  # ckb is there
         run("ablation", "--format", "svg", "--recipe", "digits")
-    assert "87.5" in (tmp_path / "ablation.svg").read_text()
+    assert (tmp_path / "ablation.svg").is_file()
 
 
 def test_a_figure_goes_where_it_is_told_in_the_formats_it_is_told(tmp_path):

@@ -47,6 +47,7 @@ HERE, THERE = ("--source", "here"), ("--target", "there")
         (["features", "extract", "none", "--network", "lenet", "--weights", "random"], "IMAGES 'none' is neither"),
         (["predict", "run", "here", "--features", "no/f.npz"], "--features 'no/f.npz': no is not a folder"),
         (["shift", "here", "there", "--html", "no/page.html"], "--html 'no/page.html': no is not a folder"),
+        (["bench", "digits", "--jobs", "0"], "--jobs 0 is not accepted; accepted are positive integers, and negative"),
         (["bench", "digits", "--ranks", "no/r.svg"], "--ranks 'no/r.svg': no is not a folder"),
     ],
 )  # fmt: skip
@@ -64,6 +65,13 @@ def test_options_that_were_not_typed_keep_the_names_that_recipes_have_for_them(p
     monkeypatch.chdir(photos)
     (tmp_path / "mine.yaml").write_text("lr: -1\n")
     result = invoke("adapt", *HERE, *THERE, "--recipe", str(tmp_path / "mine.yaml"), catch=True)
+    assert "mine.yaml: lr=-1.0 is out of range" in str(result.exception)
+
+
+def test_a_field_of_a_file_keeps_its_name_beside_the_option_of_that_name(photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(photos)
+    (tmp_path / "mine.yaml").write_text("lr: -1\n")
+    result = invoke("adapt", *HERE, *THERE, "--recipe", str(tmp_path / "mine.yaml"), "--lr", "0.1", catch=True)
     assert "mine.yaml: lr=-1.0 is out of range" in str(result.exception)
 
 

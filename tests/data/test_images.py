@@ -107,8 +107,12 @@ def test_sixteen_bits_are_scaled_and_not_clipped(tmp_path):
 @pytest.mark.parametrize("order", ["<u2", ">u2"])
 def test_sixteen_bits_have_the_levels_of_the_same_picture_in_eight(tmp_path, suffix, order):
     levels = np.arange(256).reshape(16, 16)
-    Image.fromarray((levels * 257).astype(order if suffix == ".tif" else np.uint16)).save(tmp_path / f"deep{suffix}")
-    assert np.array_equal(decode_image(tmp_path / f"deep{suffix}", None), np.stack([levels] * 3))
+    path = tmp_path / f"deep{suffix}"
+    if suffix == ".pgm":  # not all releases of Pillow write it
+        path.write_bytes(b"P5 16 16 65535\n" + (levels * 257).astype(">u2").tobytes())
+    else:
+        Image.fromarray((levels * 257).astype(order if suffix == ".tif" else np.uint16)).save(path)
+    assert np.array_equal(decode_image(path, None), np.stack([levels] * 3))
 
 
 @pytest.mark.parametrize("top", [1, 255])

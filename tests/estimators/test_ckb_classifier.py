@@ -50,6 +50,19 @@ def test_scikit_learn_checks_with_the_defaults():
     assert {result["status"] for result in check_estimator(CKBClassifier(), on_skip=None)} <= {"passed", "skipped"}
 
 
+@pytest.mark.parametrize("estimator", [CKBClassifier(epochs=1, batch_size=16), AdaptedClassifier(adapter=None)])
+def test_minus_one_beside_numbered_classes_without_domains_is_warned_of(estimator):
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 4
+    hidden = np.where(np.arange(40) < 25, y, -1)
+    with pytest.warns(UserWarning, match="y is -1 in 15 of 40 rows, .* pass sample_domain") as found:
+        estimator.fit(X, hidden)
+    assert found[0].filename == __file__
+    # Warnings are errors in tests: there is none where domains are given, nor where -1 is plainly a class.
+    estimator.fit(X, hidden, sample_domain=np.where(hidden < 0, -1, 1))
+    for classes in (y, y - 2, np.where(y == 0, -1, 1), y % 3 - 1, y.astype(float), np.array(list("abcd"))[y]):
+        estimator.fit(X, classes)
+
+
 def test_without_domains_every_row_is_source_and_minus_one_a_class(data):
     X, _, _, truth = data
     y = np.where(truth == 0, -1, 1)
@@ -99,14 +112,14 @@ def test_probabilities_are_those_of_the_network_with_the_statistics_of_the_domai
 
 def test_training_minimises_the_metric_and_is_quiet(data, capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    X, y, domain, _ = data
+    X, y, domain, truth = data
     state = torch.get_rng_state()
     fitted = quick(epochs=15).fit(X, y, sample_domain=domain)
     assert torch.equal(torch.get_rng_state(), state)
     assert set(fitted.history_[0]) == {"loss", "cross_entropy", "entropy", "ckb", "source_accuracy"}
     assert fitted.n_steps_ == 15 * (90 // 32)
     assert fitted.history_[-1]["loss"] < fitted.history_[0]["loss"]
-    assert "ckb" not in quick().fit(X, y).fit(X[domain > 0], y[domain > 0]).history_[0]
+    assert "ckb" not in quick().fit(X, truth).fit(X[domain > 0], y[domain > 0]).history_[0]
     assert capfd.readouterr() == ("", "")
     assert os.listdir(tmp_path) == []
 
@@ -292,7 +305,7 @@ def test_bad_options_are_named(data, case):
 
 
 def test_bad_rows_are_named(data):
-    X, y, domain, _ = data
+    X, y, domain, truth = data
     with pytest.raises(ValueError, match=r"one class in source rows, (np\.int64\(1\)|1);"):
         quick().fit(X, np.where(domain > 0, 1, 2), sample_domain=domain)
     with pytest.raises(ValueError, match="the target has 1 sample; CKBClassifier needs at least two"):
@@ -300,7 +313,7 @@ def test_bad_rows_are_named(data):
     with pytest.raises(ValueError, match="no source rows"):
         quick().fit(X, y, sample_domain=-np.ones(180))
     with pytest.raises(ValueError, match="sample_domain has shape"):
-        quick().fit(X, y).predict(X, sample_domain=[1, -1])
+        quick().fit(X, truth).predict(X, sample_domain=[1, -1])
     with pytest.raises(ValueError, match="X has 3 features, but CKBClassifier is expecting 2"):
         quick().fit(X, y, sample_domain=domain).predict(np.zeros((4, 3)))
     with pytest.raises(TrainingError, match="not finite"):

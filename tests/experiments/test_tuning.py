@@ -272,3 +272,10 @@ def test_other_mistakes_are_named(tmp_path):
         search(tmp_path, n_trials=0)
     with pytest.raises(ValueError, match="at='first' is unknown"):
         search(tmp_path, at="first")
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 0.5])
+def test_a_seed_that_is_none_is_refused_before_a_folder_is_made(tmp_path, seed):
+    with pytest.raises(ValueError, match=f"seed={seed} is not accepted; accepted is an integer from 0"):
+        search(tmp_path / "search", seed=seed)
+    assert not (tmp_path / "search").exists()

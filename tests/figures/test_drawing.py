@@ -14,6 +14,8 @@ from matplotlib.patches import Rectangle
 from small_runs import adapt, pictures
 
 import bures
+from bures.data import Domain, TensorSamples
+from bures.experiments._feature_figure import some_of_each, tsne_plane
 from bures.figures import (
     a_distance,
     ablation_figure,
@@ -296,6 +298,19 @@ def test_the_a_distance_needs_no_label_and_is_balanced():
     assert a_distance(zs, shifted) == pytest.approx(2 * (1 - 2 * 0.1587), abs=0.15)
     with pytest.raises(ValueError, match="at least five"):
         a_distance(zs, zt[:4])
+
+
+def test_every_seed_that_torch_takes_is_one_for_scikit_learn_too():
+    zs, zt = np.random.default_rng(1).normal(size=(2, 10, 2))
+    assert a_distance(zs, zt, seed=2**32 + 5) == a_distance(zs, zt, seed=5)
+    features = np.concatenate([zs, zt])
+    np.testing.assert_array_equal(tsne_plane(features, 2**32 + 5), tsne_plane(features, 5))
+    domain = Domain("few", TensorSamples(torch.from_numpy(zs).float()), ("one",), torch.zeros(10, dtype=torch.int64))
+    for seed in (-1, 2**63):
+        with pytest.raises(ValueError, match=f"seed={seed} is not accepted; accepted is an integer from 0"):
+            a_distance(zs, zt, seed=seed)
+        with pytest.raises(ValueError, match=f"seed={seed} is not accepted; accepted is an integer from 0"):
+            some_of_each(domain, domain, 5, seed)
 
 
 def test_files_appear_whole_or_not_at_all(tmp_path, monkeypatch):

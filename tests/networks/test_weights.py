@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections import OrderedDict
+from contextlib import nullcontext
 from pathlib import Path
 from urllib.error import URLError
 
@@ -228,6 +229,33 @@ def test_a_download_that_fails(monkeypatch):
     monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
     with pytest.raises(OSError, match=r"downloading https://.* failed .*no route.*give the path of a local file"):
         backbone("resnet18", weights="default", download=True)
+
+
+@pytest.mark.parametrize("scale", [1, 255])
+def test_weights_of_another_scale_of_inputs_are_told_by_their_variances(resnet18, tmp_path, scale):
+    """Of stripes in black and white: no image has larger variances than those."""
+    stripes = torch.zeros(4, 3, 64, 64)
+    stripes[:, :, :, ::16] = stripes[2:] = 1
+    resnet18.bn1.momentum = None  # the statistics are of these images alone
+    resnet18.train()(scale * TF.normalize(stripes, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    torch.save(resnet18.state_dict(), tmp_path / "trained.pt")
+    message = r"trained.pt' for 'resnet18' were trained on inputs of another scale: .* than images with mean=\(0.485"
+    with pytest.warns(UserWarning, match=message) if scale > 1 else nullcontext():
+        backbone("resnet18", weights=tmp_path / "trained.pt")
+
+
+@pytest.mark.parametrize("name", ["densenet121", "mobilenet_v2", "vgg11_bn", "googlenet", "alexnet", "vit_b_32"])
+def test_no_network_is_suspected_by_its_layers_alone(name, tmp_path):
+    model = torchvision.models.get_model(name, weights=None, **({"init_weights": False} if name == "googlenet" else {}))
+    torch.save(model.state_dict(), tmp_path / "fresh.pt")
+    backbone(name, weights=tmp_path / "fresh.pt")  # warnings are errors in tests
+
+
+@pytest.mark.skipif(not CAFFE.is_file(), reason="BURES_DATA names no folder with weights/resnet50_caffe_fp16.pth")
+def test_weights_of_caffe_are_told_from_those_of_torchvision():
+    with pytest.warns(UserWarning, match="another scale: .*; those of Caffe are for network='resnet50-caffe'") as found:
+        backbone("resnet50", weights=CAFFE)
+    assert found[0].filename == __file__
 
 
 @pytest.mark.skipif(not CAFFE.is_file(), reason="BURES_DATA names no folder with weights/resnet50_caffe_fp16.pth")

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import chi2_contingency
 
 from bures.shift._label_test import label_test
-from bures.shift._priors import counted_frequencies, estimated_frequencies
+from bures.shift._priors import class_weights, counted_frequencies, estimated_frequencies
 
 
 def confused(rng, frequencies, confusion, n):
@@ -53,3 +54,18 @@ def test_counted_frequencies_and_total_variation():
     assert found.total_variation == pytest.approx(0.5)
     assert ((found.low < found.target) & (found.target < found.high)).all()
     assert np.isnan(counted_frequencies(np.array([1, 1]), np.array([1, 1]), 0, np.random.default_rng(0)).low).all()
+
+
+def test_weights_have_mean_one_over_the_source_also_where_a_class_is_cut_off_at_zero():
+    joint = torch.tensor([[0.4, 0.2, 0.0], [0.1, 0.1, 0.0], [0.0, 0.0, 0.2]], dtype=torch.float64)
+    weights = class_weights(joint, torch.tensor([0.9, 0.02, 0.08], dtype=torch.float64))
+    assert weights[1] == 0
+    assert float(weights @ joint.sum(dim=0)) == pytest.approx(1)
+
+
+def test_an_estimate_of_many_samples_is_hardly_pulled_to_equal_weights():
+    """Without the ridge the counts below give the frequencies exactly."""
+    joint = np.array([[400, 120], [100, 380]])
+    found = estimated_frequencies(joint, (joint @ [0.4, 1.6]).astype(int), 0, np.random.default_rng(0))
+    np.testing.assert_allclose(found.target, [0.2, 0.8], atol=1e-3)
+    assert np.isnan(found.low).all()

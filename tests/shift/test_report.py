@@ -49,6 +49,8 @@ def test_each_shift_is_told_from_the_others(data, label, conditional, first, pre
     assert report.advice[0].method == first
     assert report.shifted == (label or conditional)
     assert report.labels == ("predicted" if predicted else "true")
+    assert report.conditional is None or report.conditional.labels == report.labels
+    assert report.source_accuracy == pytest.approx(0.9, abs=0.1) if predicted else np.isnan(report.source_accuracy)
     if conditional:
         assert report.ranked_classes()[0].name == 1
 

@@ -241,6 +241,7 @@ def test_predictions_keep_strings_and_tensors():
     ("options", "message"),
     [
         ({"statistic": "mmd"}, "statistic='mmd' is unknown; accepted are 'ckw', 'ckb', 'means'"),
+        ({"n_permutations": 10**20}, r"n_permutations=1000+ is out of range; accepted is an integer up to 10000000"),
         ({"n_permutations": 18}, r"n_permutations=18 can never reject at level=0.05.*1/19 = 0.053; pass at least 19"),
         ({"n_permutations": 50, "level": 0.01}, "pass at least 99"),
         ({"n_permutations": 0}, "n_permutations=0 is out of range; accepted is an integer of at least 1"),

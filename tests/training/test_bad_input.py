@@ -263,6 +263,7 @@ def test_a_share_that_holds_out_nothing_says_which_would(tmp_path):
     ("call", "message"),
     [
         ({"devices": 0}, r"^accelerator='cpu', devices=0, strategy='auto' will not do: .*devices=0"),
+        ({"devices": -1}, r"^accelerator='cpu', devices=-1, strategy='auto' will not do: .*should be an int > 0"),
         ({"accelerator": "abacus"}, r"^accelerator='abacus', devices=1, strategy='auto' will not do: .*abacus"),
         ({"strategy": "by-hand"}, r"^accelerator='cpu', devices=1, strategy='by-hand' will not do: .*by-hand"),
     ],

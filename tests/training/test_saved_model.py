@@ -28,6 +28,7 @@ def test_the_order_of_samples_and_their_number_in_a_batch_do_not_matter(digits_r
     order = torch.randperm(50, generator=torch.Generator().manual_seed(0))
     whole = model.predict(digits).probabilities
     torch.testing.assert_close(model.predict(digits.take(order), batch_size=7).probabilities, whole[order])
+    torch.testing.assert_close(model.predict(digits, batch_size=10**20).probabilities, whole)  # all at once
 
 
 def test_labels_are_not_read(features_run):

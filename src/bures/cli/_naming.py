@@ -70,7 +70,8 @@ def said_of_domain(option: str) -> Any:
 def spoken(text: str, names: Mapping[str, str]) -> str:
     """A message of the library with what the user types in place of arguments.
 
-    Where it says both, as in ``partial=True (--partial)``, the option is left. Folders and files keep their names.
+    Where it says both, as in ``partial=True (--partial)``, the option is left. Folders and files keep their names. A
+    message that begins with the name of a YAML file is about what is written there, whatever was typed beside it.
 
     Examples
     --------
@@ -81,9 +82,11 @@ def spoken(text: str, names: Mapping[str, str]) -> str:
     'target lacks a class; allow this with --partial'
     >>> spoken("spec='data/seed=3' is no folder, nor is data/spec=4", {"spec": "--source", "seed": "--seed"})
     "--source 'data/seed=3' is no folder, nor is data/spec=4"
+    >>> spoken("mine.yaml: lr=-1 is out of range", {"lr": "--lr"})
+    'mine.yaml: lr=-1 is out of range'
     """
     text = re.sub(r"\b\w+=True \((--[\w-]+)\)", r"\1", text)
-    if not names:
+    if not names or re.match(r"[^\n:]*\.ya?ml: ", text):
         return text
     known = "|".join(map(re.escape, names))
     argument = re.compile(rf"{QUOTED}|(?<![^\s(])(?<!--set )({known})=(?=\S)")

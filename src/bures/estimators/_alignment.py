@@ -104,12 +104,12 @@ class Alignment:
     def minimise(self, start: AffineMap, max_iter: int) -> tuple[AffineMap, int]:
         """The map of least distance and ridge, by L-BFGS from a map about the source mean, and the iterations."""
         r = len(start.shift)
-        eye = torch.eye(r, dtype=torch.float64)
+        eye = torch.eye(r, dtype=torch.float64, device="cpu")
         moves = bool(self.importance.any())  # CKB does not see a shift, and none is made
 
         def objective(parameters: Floats) -> tuple[float, Floats]:
             leaf = torch.from_numpy(parameters.copy()).reshape(r + 1, r).requires_grad_()
-            matrix, shift = leaf[:r], leaf[r] if moves else torch.zeros(r, dtype=torch.float64)
+            matrix, shift = leaf[:r], leaf[r] if moves else torch.zeros(r, dtype=torch.float64, device="cpu")
             value = (self.squared_distance(matrix, shift) + self.reg * (matrix - eye).square().sum()) / r
             value.backward()  # type: ignore[no-untyped-call]
             assert leaf.grad is not None

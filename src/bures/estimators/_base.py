@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ __all__ = [
     "read_domains",
     "read_sign",
     "source_rows",
+    "warn_of_hidden_labels",
 ]
 
 Floats = NDArray[np.float64]
@@ -206,6 +208,20 @@ def source_rows(y: Array | None, source: NDArray[Any], estimator: object) -> NDA
         raise ValueError("y contains NaN or infinity in source rows; source rows need their classes")
     check_classification_targets(ys)
     return np.asarray(ys)
+
+
+def warn_of_hidden_labels(ys: NDArray[Any]) -> None:
+    """Warn where -1 stands beside numbered classes and no row is target: it may be a label that was to be hidden.
+
+    Two classes beside it are left alone: -1, 0 and 1 are as often classes themselves.
+    """
+    if ys.dtype.kind != "i" or ys.min() != -1 or len(np.unique(ys[ys >= 0])) < 3:
+        return
+    warnings.warn(
+        f"y is -1 in {np.count_nonzero(ys == -1)} of {len(ys)} rows, and without sample_domain that is a class like "
+        "the others; where it hides the labels of target rows, pass sample_domain (source > 0, target < 0)",
+        stacklevel=3,
+    )
 
 
 def class_codes(ys: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:

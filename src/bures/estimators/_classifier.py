@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bures.arrays import Array
-from bures.estimators._base import FitsTwoArrays, read_domains, source_rows
+from bures.estimators._base import FitsTwoArrays, read_domains, source_rows, warn_of_hidden_labels
 
 __all__ = ["AdaptedClassifier", "default_estimator"]
 
@@ -97,7 +97,10 @@ class AdaptedClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type:
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         name = self if self.adapter is None else self.adapter
         source = read_domains(sample_domain, len(X), name, needs_target=self.adapter is not None)
-        return self._fit_domains(X[source], source_rows(y, source, self), X[~source])
+        ys = source_rows(y, source, self)
+        if sample_domain is None:
+            warn_of_hidden_labels(ys)
+        return self._fit_domains(X[source], ys, X[~source])
 
     def predict(self, X: Array, sample_domain: Array | None = None, allow_source: bool = True) -> NDArray[Any]:
         """Classes of rows.

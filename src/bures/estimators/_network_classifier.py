@@ -13,7 +13,16 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bures.arrays import Array, check_choice, check_flags
-from bures.estimators._base import FitsTwoArrays, Floats, at_most, class_codes, read_domains, read_sign, source_rows
+from bures.estimators._base import (
+    FitsTwoArrays,
+    Floats,
+    at_most,
+    class_codes,
+    read_domains,
+    read_sign,
+    source_rows,
+    warn_of_hidden_labels,
+)
 from bures.methods import make_method, method_names
 
 __all__ = ["CKBClassifier"]
@@ -136,7 +145,10 @@ class CKBClassifier(FitsTwoArrays, ClassifierMixin, BaseEstimator):  # type: ign
         """
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         source = read_domains(sample_domain, len(X), self, needs_target=False)
-        return self._fit_domains(X[source], source_rows(y, source, self), X[~source])
+        ys = source_rows(y, source, self)
+        if sample_domain is None:
+            warn_of_hidden_labels(ys)
+        return self._fit_domains(X[source], ys, X[~source])
 
     def predict(self, X: Array, sample_domain: Array | None = None, allow_source: bool = True) -> NDArray[Any]:
         """Classes of rows.

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from bures.data import Domain, TensorSamples
-from bures.devices import find_device
+from bures.devices import find_device, usual_defaults
 from bures.networks import Network
 from bures.training import Recipe
 
@@ -30,6 +30,7 @@ class TrainedNetworks:
     n_steps: int
 
 
+@usual_defaults()
 def train_networks(
     xs: NDArray[np.float32],
     codes: NDArray[np.int64],

@@ -15,6 +15,7 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from sklearn.manifold import TSNE
 
+from bures.arrays import check_seed
 from bures.data import Domain
 from bures.data._decoding import Progress
 from bures.experiments._fonts import fonts_for
@@ -87,7 +88,7 @@ def feature_figure(
 
 def some_of_each(source: Domain, target: Domain, n: int, seed: int) -> tuple[Domain, Domain]:
     """At most n samples of each domain, drawn at random, in their order."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     chosen_s, chosen_t = (
         domain.take(torch.randperm(len(domain), generator=generator)[:n].sort().values) for domain in (source, target)
     )
@@ -96,7 +97,7 @@ def some_of_each(source: Domain, target: Domain, n: int, seed: int) -> tuple[Dom
 
 def tsne_plane(features: NDArray[Any], seed: int) -> NDArray[Any]:
     """The map (n, 2) of features (n, d) by t-SNE."""
-    tsne = TSNE(init="pca", perplexity=min(30.0, (len(features) - 1) / 3), random_state=seed)
+    tsne = TSNE(init="pca", perplexity=min(30.0, (len(features) - 1) / 3), random_state=seed % 2**32)
     return np.asarray(tsne.fit_transform(features))
 
 

@@ -60,7 +60,7 @@ def run_sweep(
     data_root : path, optional
         Folder of the data sets.
     n_jobs : int, optional
-        Processes side by side.
+        Processes side by side; negative numbers count from the number of cores, -1 being all of them.
     backend : str, optional
         Of joblib: "loky" for processes of this machine, "dask" for those of the Dask client at hand. None leaves the
         choice to joblib.
@@ -141,11 +141,20 @@ def run_sweeps(
     InterruptedSweep
         SIGTERM or SIGINT asked for an end. Trainings have saved their state.
     """
+    _check_jobs(n_jobs)
     parts = [Part(list(cells), Ledger(ledger)) for cells, ledger in grids]
     work = Work(parts, limit, minutes, on_event or (lambda event: None))
     with _listening(work):
         _run(work, data_root, n_jobs, backend, accelerator)
     return work.conclude()
+
+
+def _check_jobs(n_jobs: object) -> None:
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0:
+        raise ValueError(
+            f"n_jobs={n_jobs!r} is not accepted; accepted are positive integers, and negative ones that count from the "
+            "number of cores (-1: all of them)"
+        )
 
 
 def _run(work: Work, data_root: str | Path | None, n_jobs: int, backend: str | None, accelerator: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bures.arrays import check_choice, check_count, check_flags
+from bures.arrays import check_choice, check_count, check_flags, check_seed
 from bures.data import Domain
 from bures.experiments._search_space import SearchSpace
 from bures.files import write_json, write_text
@@ -167,6 +167,7 @@ def tune(
     optuna = import_optuna()
     check_choice("at", at, AT)
     n_trials = check_count("n_trials", n_trials)
+    check_seed(seed)
     space = space if isinstance(space, SearchSpace) else SearchSpace(space, recipe)
     folder = Path(output)
     (folder / "trials").mkdir(parents=True, exist_ok=True)

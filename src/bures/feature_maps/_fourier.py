@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, check_count, check_seed
+from bures.devices import cpu_by_default
 from bures.feature_maps._bandwidth import check_radial_kernel, pooled_bandwidth
 from bures.feature_maps._base import FeatureMap, mean_row, place, pool, pooled_columns
 from bures.kernels import Bandwidth
@@ -65,6 +66,7 @@ class RandomFourierMap(FeatureMap):
     columns: tuple[str, ...] | None = None
 
     @classmethod
+    @cpu_by_default()
     def fit(
         cls,
         xs: Array,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, check_choice, check_count, check_positive, check_seed
+from bures.devices import cpu_by_default
 from bures.exact_distances import direct_distances, smallest_square
 from bures.feature_maps._bandwidth import check_radial_kernel, pooled_bandwidth
 from bures.feature_maps._base import FeatureMap, mean_row, place, pool, pooled_columns
@@ -77,6 +78,7 @@ class NystroemMap(FeatureMap):
     columns: tuple[str, ...] | None = None
 
     @classmethod
+    @cpu_by_default()
     def fit(
         cls,
         xs: Array,

@@ -17,7 +17,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bures.arrays import check_flags
+from bures.arrays import check_flags, check_seed
 from bures.data import Domain, load_domain
 from bures.data._registry import has_test_part
 from bures.experiments._feature_figure import name_class, some_of_each, tsne_plane
@@ -99,7 +99,7 @@ def a_distance(zs: Floats, zt: Floats, *, seed: int = 0) -> float:
         raise ValueError(f"zs and zt have {len(zs)} and {len(zt)} samples; accepted are at least five of each")
     z, domain = np.concatenate([zs, zt]), np.repeat([0, 1], [len(zs), len(zt)])
     classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, class_weight="balanced", max_iter=1000))
-    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
+    folds = StratifiedKFold(5, shuffle=True, random_state=check_seed(seed) % 2**32)
     wrong = cross_val_predict(classifier, z, domain, cv=folds) != domain
     error = (wrong[domain == 0].mean() + wrong[domain == 1].mean()) / 2
     return float(2 * (1 - 2 * error))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, check_count, check_seed, full_precision
+from bures.devices import cpu_by_default
 from bures.factors import Factor, LabelKernel, UnconditionalFactor
 from bures.kernels import Bandwidth, GramBlocks, Kernel
 from bures.labels import Conditioning, Labels
@@ -20,6 +21,7 @@ from bures.spectral import nuclear_norm_error
 __all__ = ["explain"]
 
 
+@cpu_by_default()
 def explain(
     xs: Array,
     ys: Array,

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from bures.networks._input_scale import warn_of_another_scale
 from bures.networks._preprocessing import Preprocessing
 from bures.networks._weights import StrPath, fetch, fit_weights, read_weights
 
@@ -42,11 +43,14 @@ def torchvision_model(name: str, weights: StrPath | None, *, download: bool) -> 
         options = {"image_size": entry.meta["min_size"][0]}
     model = torchvision.models.get_model(name, weights=None, **options)
     classifier, out_features = remove_classifier(model)
-    if path is not None:
-        ignore = (f"{classifier}.", *AUXILIARY.get(name, ()))
-        fit_weights(model, read_weights(path), source=f"weights={str(path)!r} for {name!r}", ignore=ignore)
     preset = entry.transforms()
-    return model, out_features, Preprocessing(tuple(preset.mean), tuple(preset.std), int(preset.crop_size[0]))
+    preprocessing = Preprocessing(tuple(preset.mean), tuple(preset.std), int(preset.crop_size[0]))
+    if path is not None:
+        ignore, source = (f"{classifier}.", *AUXILIARY.get(name, ())), f"weights={str(path)!r} for {name!r}"
+        fit_weights(model, read_weights(path), source=source, ignore=ignore)
+        hint = f"; those of Caffe are for network={CAFFE_RESNET50!r}" if name == "resnet50" else ""
+        warn_of_another_scale(model, preprocessing, source=source, hint=hint)
+    return model, out_features, preprocessing
 
 
 def _resolve(name: str, weights: StrPath | None, entries: Any, *, download: bool) -> tuple[Any, StrPath | None]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, check_choice, full_precision
+from bures.devices import cpu_by_default
 from bures.metrics._ckw import mean_term
 from bures.metrics._problem import ConditionalProblem, conditional_problem
 from bures.selection._evidence import read_both
@@ -33,6 +34,7 @@ _known: ContextVar[dict[tuple[object, ...], tuple[tuple[Array, ...], Distance]] 
 
 
 @register("ckb")
+@cpu_by_default()
 def negative_ckb(
     source_features: Array,
     source_labels: Array,
@@ -82,6 +84,7 @@ def negative_ckb(
 
 
 @register("ckw")
+@cpu_by_default()
 def negative_ckw(
     source_features: Array,
     source_labels: Array,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, as_sample_weight, check_choice, check_finite, check_positive, numpy_to_tensor
+from bures.devices import cpu_by_default
 from bures.selection._evidence import read_alike, read_labels, read_probabilities
 from bures.selection._predictions import subsample
 from bures.selection._validator import register
@@ -50,6 +51,7 @@ def source_accuracy(validation_probabilities: Array, validation_labels: Array) -
 
 
 @register("iwcv")
+@cpu_by_default()
 def negative_iwcv(
     source_features: Array,
     target_features: Array,
@@ -100,6 +102,7 @@ def negative_iwcv(
 
 
 @register("dev")
+@cpu_by_default()
 def negative_dev(
     source_features: Array,
     target_features: Array,
@@ -152,6 +155,7 @@ def negative_dev(
     return -controlled_risk(losses, weights)
 
 
+@cpu_by_default()
 def importance_weights(
     source_features: Array, target_features: Array, at: Array, *, regularisation: float = 1.0, max_samples: int = 4096
 ) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, check_positive
+from bures.devices import cpu_by_default
 from bures.selection._evidence import read_probabilities
 from bures.selection._validator import register
 
@@ -90,6 +91,7 @@ def information(target_probabilities: Array) -> float:
 
 
 @register("snd")
+@cpu_by_default()
 def neighbourhood_density(target_probabilities: Array, *, temperature: float = 0.05, max_samples: int = 2048) -> float:
     r"""Soft neighbourhood density: how many samples are each other's neighbours in the space of predictions.
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bures.arrays import Array, check_count
+from bures.devices import cpu_by_default
 from bures.feature_maps import NystroemMap
 from bures.metrics import MissingClassWarning
 from bures.shift._label_test import label_test
@@ -34,6 +35,7 @@ PLAUSIBLE = 9
 Progress = Callable[[int, int], None]
 
 
+@cpu_by_default()
 def shift_report(
     xs: Array,
     ys: Array,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bures.arrays import Array, as_feature_pair, check_choice, check_flags, full_precision, is_tensor_call
+from bures.devices import cpu_by_default
 from bures.factors import check_eps
 from bures.kernels import Kernel
 from bures.labels import Conditioning, read_labels
@@ -29,6 +30,7 @@ QUESTIONS = {
 }
 
 
+@cpu_by_default()
 def conditional_test(
     xs: Array,
     ys: Array,

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 
 from bures.arrays import Array, as_feature_pair, check_choice, full_precision, is_tensor_call
+from bures.devices import cpu_by_default
 from bures.kernels import Kernel
 from bures.testing._representation import Bandwidths, check_kernel_options
 from bures.testing._result import ShiftTest
@@ -21,6 +22,7 @@ QUESTIONS = {
 }
 
 
+@cpu_by_default()
 def marginal_test(
     xs: Array,
     xt: Array,

@@ -25,6 +25,9 @@ __all__ = ["CLASSES_TESTED", "RESOLUTION", "Question", "check_test_options", "ru
 CLASS_DIRECTIONS = 64
 """A class with more samples than this in both domains is compared along so many leading directions of its samples."""
 
+MOST_PERMUTATIONS = 10**7
+"""The values of all are kept in memory; a p-value is known to four digits with so many."""
+
 CLASSES_TESTED = 200
 """With more classes than this, ``per_class=None`` leaves their p-values out: no correction could reject any."""
 
@@ -60,6 +63,8 @@ def check_test_options(n_permutations: object, level: object, seed: object) -> N
     if alpha >= 1:
         raise ValueError(f"level={level!r} is out of range; accepted is a number between 0 and 1")
     count = check_count("n_permutations", n_permutations)
+    if count > MOST_PERMUTATIONS:
+        raise ValueError(f"n_permutations={count} is out of range; accepted is an integer up to {MOST_PERMUTATIONS}")
     check_seed(seed)
     needed = math.ceil(1 / alpha - 1e-9) - 1
     if count < needed:

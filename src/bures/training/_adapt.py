@@ -13,6 +13,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from bures.arrays import check_flags, check_not_negative
 from bures.data import Domain
+from bures.devices import usual_defaults
 from bures.provenance import command_line, versions
 from bures.training._checkpoint import compare, load_checkpoint
 from bures.training._devices import check_devices, check_trainer, strategy_for
@@ -57,6 +58,7 @@ class Run:
         return load_model(folder.best_model if best else folder.model)
 
 
+@usual_defaults()
 def adapt(
     source: Domain,
     target: Domain,

@@ -60,7 +60,7 @@ def check_trainer(options: Mapping[str, Any]) -> None:
             enable_model_summary=False,
             enable_progress_bar=False,
         )
-    except (MisconfigurationException, ValueError) as error:
+    except (MisconfigurationException, TypeError, ValueError) as error:
         given = ", ".join(f"{name}={options[name]!r}" for name in ("accelerator", "devices", "strategy"))
         raise ValueError(f"{given} will not do: {' '.join(str(error).split())}") from error
 

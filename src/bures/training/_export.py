@@ -19,6 +19,7 @@ from torch import Tensor, nn
 import bures
 from bures.arrays import check_positive
 from bures.data import TensorSamples
+from bures.devices import usual_defaults
 from bures.files import atomic_file, check_output
 from bures.training._prediction import predict_samples
 from bures.training._quiet import errors_alone
@@ -55,6 +56,7 @@ class OnnxExport(NamedTuple):
     difference: float
 
 
+@usual_defaults()
 def export_onnx(model: SavedModel, path: str | Path, *, tolerance: float = 1e-4, opset: int = OPSET) -> OnnxExport:
     """Write a model to one ONNX file, after its outputs were compared with torch's.
 

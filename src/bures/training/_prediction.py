@@ -160,7 +160,7 @@ def batches(
 ) -> Iterator[Tensor]:
     """All samples in order, in batches on the device."""
     size = usual_batch_size(samples) if batch_size is None else check_count("batch_size", batch_size)
-    chunks = list(torch.split(torch.arange(len(samples)), size))
+    chunks = list(torch.split(torch.arange(len(samples)), min(size, max(len(samples), 1))))
     if join_last and len(chunks) > 1 and len(chunks[-1]) == 1:
         chunks[-2:] = [torch.cat(chunks[-2:])]
     for x in _taken(samples, chunks, n_workers):

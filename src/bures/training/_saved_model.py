@@ -15,6 +15,7 @@ from bures.arrays import check_flags
 from bures.data import Domain
 from bures.data._columns import with_columns
 from bures.data._decoding import Progress
+from bures.devices import usual_defaults
 from bures.files import atomic_file
 from bures.networks import Network
 from bures.networks._weights import fit_weights
@@ -66,6 +67,7 @@ class SavedModel:
     inputs: Inputs
     feature_names: tuple[str, ...] | None = None
 
+    @usual_defaults()
     def predict(
         self, domain: Domain, *, batch_size: int | None = None, n_workers: int = 0, progress: Progress | None = None
     ) -> Predictions:
@@ -165,6 +167,7 @@ def save_model(
     return Path(path)
 
 
+@usual_defaults()
 def load_model(path: str | Path, *, best: bool = False) -> SavedModel:
     """Read a model from its file, or from the run folder that holds it.
 

@@ -44,7 +44,8 @@ class SignalTimes:
 class SignalListener:
     """Notes SIGTERM and SIGINT while there is a state to be saved first; when told to, lets them end the work at once.
 
-    A context manager. Outside of the main thread, which alone may listen, it hears nothing.
+    A context manager. Outside of the main thread, which alone may listen, it hears nothing; nor where a program that
+    embeds Python listens itself.
 
     Attributes
     ----------
@@ -67,6 +68,8 @@ class SignalListener:
         """Listen, in place of whoever does: Lightning's handlers talk to other processes in the middle of a step."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
+                if signal.getsignal(number) is None:
+                    continue  # a program that embeds Python has its own handler, which could not be put back
                 before = signal.signal(number, self._hear)
                 self._before.setdefault(number, before)
 
