@@ -121,7 +121,7 @@ class RunningCKWLoss(nn.Module):
         generator = torch.Generator().manual_seed(check_seed(seed))
         shape, kind = (n_features, n_waves // 2), torch.float32
         waves = math.sqrt(2) * torch.randn(shape, generator=generator, dtype=kind, device=generator.device)
-        self.register_buffer("waves", waves.to(torch.get_default_device()))
+        self.register_buffer("waves", waves.to(torch.empty(0).device))
         # Zero stands for a bandwidth that the first batches will decide.
         given = 0.0 if bandwidth is None else check_positive("bandwidth", bandwidth)
         self.register_buffer("bandwidth", torch.tensor(given, dtype=torch.float64))
