@@ -46,7 +46,13 @@ FUNCTIONS = {
 ONCE = ("RunningCKWLoss", "covariance_fidelity")  # the second derivative is refused
 
 
-@pytest.fixture(params=FUNCTIONS)
+# Before 2.5 torch lacks the second derivative of L1 distances, and cannot convert a tensor like one in a transform.
+LACKING = (
+    () if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 5) else ("ckb, Laplacian kernel", "RunningCKWLoss")
+)
+
+
+@pytest.fixture(params=[name for name in FUNCTIONS if name not in LACKING])
 def name(request):
     return request.param
 
@@ -78,7 +84,7 @@ def test_all_forward_derivatives_are_the_gradient(name):
     torch.testing.assert_close(torch.func.jacfwd(function)(x), torch.func.grad(function)(x), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in ONCE])
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in (*ONCE, *LACKING)])
 def test_forward_and_backward_make_the_hessian_in_any_order(name):
     function, x = FUNCTIONS[name]
     expected = hessian_times_direction(function, x, DIRECTION)

@@ -24,7 +24,8 @@ def cpu_by_default() -> Iterator[None]:
     ...     torch.zeros(1).device
     device(type='cpu')
     """
-    # The context costs every call of torch something, and nearly always there is nothing to set.
+    # The context costs every call of torch something, and nearly always there is nothing to set. (A default that was
+    # set to None again makes `torch.get_default_device` fail in torch 2.4.)
     with nullcontext() if torch.empty(0).device.type == "cpu" else torch.device("cpu"):
         yield
 
