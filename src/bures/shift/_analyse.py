@@ -123,12 +123,15 @@ def shift_report(
     _, label_p = label_test(count_s, count_t, n_permutations, rng)
     frequencies = data.frequencies(n_bootstrap, rng)
     marginal = marginal_test(data.xs, data.xt, bandwidth="aggregate", **options)
-    conditional, notes = _conditional(data, frequencies, label_p <= level, statistic, options, rng)
+    conditional, said = _conditional(data, frequencies, label_p <= level, statistic, options, rng)
+    notes = (f"{said}, so that P(X|Y) could not be compared" if conditional is None else said,) if said else ()
 
     p_values = [label_p, marginal.p_value, 1.0 if conditional is None else conditional.p_value]
     adjusted = holm(p_values)
     share = _label_share(data, frequencies) if adjusted[1] <= level else math.nan
-    findings = _findings(data, frequencies, marginal, conditional, p_values, adjusted, share, level)
+    findings = _findings(
+        data, frequencies, marginal, said if conditional is None else conditional, p_values, adjusted, share, level
+    )
     return ShiftReport(
         headline=headline(findings),
         findings=tuple(findings.values()),
@@ -153,13 +156,16 @@ def _conditional(
     statistic: str,
     options: dict[str, Any],
     rng: np.random.Generator,
-) -> tuple[ShiftTest | None, tuple[str, ...]]:
-    """The conditional test, after a label shift has been taken out of predicted labels; and what to know of it."""
+) -> tuple[ShiftTest | None, str]:
+    """The conditional test, after a label shift has been taken out of predicted labels, and what to know of it.
+
+    None, and why, where there is nothing to compare.
+    """
     count_s, count_t = data.counts()
     if not ((count_s > 0) & (count_t > 0)).any():
-        return None, (f"{NO_CLASS}, so that P(X|Y) could not be compared",)
+        return None, NO_CLASS
     if not (data.predicted and label_shift and frequencies.weights.max() > 0):
-        return _test_of(data, np.ones(len(data.xs), dtype=bool), statistic, options), ()
+        return _test_of(data, np.ones(len(data.xs), dtype=bool), statistic, options), ""
     chance = rng.random(len(data.xs))
     chosen: tuple[float, ShiftTest, int] | None = None
     others = plausible_weights(data.joint(), count_t, PLAUSIBLE, rng)
@@ -168,7 +174,7 @@ def _conditional(
         keep = chance * of_samples.max() < of_samples
         kept = np.bincount(data.given_s[keep], minlength=len(data.names))
         if keep.sum() < FEWEST_AFTER_THINNING or not ((kept > 0) & (count_t > 0)).any():
-            return None, (f"{TOO_DIFFERENT}, so that P(X|Y) could not be compared",)
+            return None, TOO_DIFFERENT
         result = _test_of(data, keep, statistic, options)
         if chosen is None or result.p_value > chosen[0]:
             chosen = result.p_value, result, int(keep.sum())
@@ -178,7 +184,7 @@ def _conditional(
     return chosen[1], (
         f"for the comparison within predicted classes the source was thinned to {chosen[2]} samples, so that its class "
         f"frequencies are those of the target, which are estimates: a shift counts as found where it is found with the "
-        f"estimate and with {PLAUSIBLE} others that the samples allow for, and the p-value is the largest",
+        f"estimate and with {PLAUSIBLE} others that the samples allow for, and the p-value is the largest"
     )
 
 
@@ -201,21 +207,19 @@ def _findings(
     data: Data,
     frequencies: ClassFrequencies,
     marginal: ShiftTest,
-    conditional: ShiftTest | None,
+    conditional: ShiftTest | str,
     p_values: list[float],
     adjusted: list[float],
     share: float,
     level: float,
 ) -> dict[str, Finding]:
-    count_s, count_t = data.counts()
     size = frequencies.total_variation
     words = label_words(adjusted[0], size, level, predicted=data.predicted)
     found = {"label": Finding("label", adjusted[0] <= level, p_values[0], adjusted[0], size, words)}
     words = marginal_words(adjusted[1], marginal.effect_size, level, share)
     found["marginal"] = Finding("marginal", adjusted[1] <= level, p_values[1], adjusted[1], marginal.effect_size, words)
-    if conditional is None:
-        nothing = TOO_DIFFERENT if ((count_s > 0) & (count_t > 0)).any() else NO_CLASS
-        found["conditional"] = Finding("conditional", None, math.nan, math.nan, math.nan, nothing)
+    if isinstance(conditional, str):  # why there is none
+        found["conditional"] = Finding("conditional", None, math.nan, math.nan, math.nan, conditional)
         return found
     shifted = conditional.shifted_classes
     effect, tested = conditional.effect_size, len(conditional.classes)
