@@ -1,12 +1,17 @@
 """Fixtures of the whole suite: the independent reference on the path, random problems, deterministic hypothesis."""
 
+import os
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported; its programs then run on the CPU, in NumPy
 
 # Test modules are imported by file (--import-mode=importlib), which puts no folder on the path;
 # `import reference` needs this one.

@@ -34,13 +34,18 @@ __all__ = ["FusedProblem", "can_fuse", "fused_squared_distance", "with_gradient"
 
 @dataclass(frozen=True)
 class FusedProblem:
-    """What the pass needs beside the samples; ``reference`` is the general path, as a function of the samples."""
+    """What the pass needs beside the samples.
+
+    ``reference`` is the general path, as a function of the samples; ``small`` gives value and gradient of small samples
+    on a GPU, or None where it cannot.
+    """
 
     weights: tuple[Tensor, Tensor]
     factors: tuple[Callable[[], Factor], Callable[[], Factor]]
     bandwidth: Bandwidth
     method: str
     reference: Callable[[Tensor, Tensor], Tensor]
+    small: Callable[..., tuple[Tensor, Tensor | None] | None] | None = None
 
 
 def can_fuse(xs: Tensor, kernel: Kernel, bandwidth: Bandwidth, method: str = "auto") -> bool:
@@ -107,6 +112,8 @@ def _value_and_gradient(
 
     None where distances beside the bandwidth are noise: the general path takes them by differences.
     """
+    if problem.small is not None and (found := problem.small(xs, xt, wanted=wanted)) is not None:
+        return found
     if xs.is_cuda:
         return value_and_gradient_on_device(xs, xt, problem.weights, problem.factors, problem.bandwidth, wanted=wanted)
     return _block_by_block(xs, xt, problem, wanted=wanted)

@@ -30,6 +30,7 @@ from bures.kernels import (
 )
 from bures.labels import Conditioning, Labels, check_prior, class_prior_weights, read_labels
 from bures.metrics._fused import FusedProblem, can_fuse, fused_squared_distance
+from bures.metrics._small_device import SmallDeviceLabels, small_value_and_gradient, suits_small_device
 from bures.spectral import METHODS, SMALL, nuclear_norm
 
 __all__ = [
@@ -126,7 +127,11 @@ class ConditionalProblem:
             precision = Precision(dtype, dtype if method == "low-rank" else torch.float64)
         weights = self.source.weights, self.target.weights
         factors = tuple(partial(side.factor, self.eps, precision) for side in (self.source, self.target))
-        problem = FusedProblem(weights, (factors[0], factors[1]), bandwidth, method, reference)
+        small = None
+        if suits_small_device(*self.samples, self.source, self.target):
+            labels = SmallDeviceLabels(self.source, self.target, self.eps)
+            small = partial(small_value_and_gradient, labels=labels, bandwidth=bandwidth)
+        problem = FusedProblem(weights, (factors[0], factors[1]), bandwidth, method, reference, small)
         return fused_squared_distance(*self.samples, problem)
 
     def _factors(self) -> tuple[Factor, Factor]:
