@@ -76,6 +76,39 @@ def test_the_gradient_is_that_of_the_current_batch(n_seen):
     assert torch.autograd.gradcheck(lambda a, b: loss(a, y, b, p_t), arguments, rtol=1e-4)
 
 
+def test_the_full_gradient_is_that_of_the_current_batch_times_what_the_moments_know():
+    *seen, (z_s, y, z_t, p_t) = batches(4)
+    options = {"n_waves": 6, "eps": 0.1, "bandwidth": 3.0, "decay": 0.8}
+    values, gradients = [], []
+    for full in (False, True):
+        loss = bures.RunningCKWLoss(4, 3, full_gradient=full, **options)
+        for batch in seen:
+            loss(*batch)
+        arguments = z_s.clone().requires_grad_(), z_t.clone().requires_grad_()
+        value = loss(arguments[0], y, arguments[1], p_t)
+        values.append(value.detach())
+        gradients.append(torch.autograd.grad(value, arguments))
+    assert torch.equal(*values)
+    times = sum(0.8**age for age in range(4))
+    for small, full in zip(*gradients, strict=True):
+        assert small.norm() > 1e-3
+        torch.testing.assert_close(full, times * small)
+
+
+def test_the_full_gradient_of_batches_that_repeat_is_that_of_one():
+    z_s, y, z_t, p_t = next(batches(1))
+    found = []
+    for repeats in (0, 30):
+        loss = bures.RunningCKWLoss(4, 3, n_waves=6, eps=0.1, bandwidth=3.0, full_gradient=True)
+        for _ in range(repeats):
+            loss(z_s, y, z_t, p_t)
+        arguments = z_s.clone().requires_grad_(), z_t.clone().requires_grad_()
+        value = loss(arguments[0], y, arguments[1], p_t)
+        found.append((value.detach(), *torch.autograd.grad(value, arguments)))
+    for one, many in zip(*found, strict=True):
+        torch.testing.assert_close(many, one, rtol=1e-5, atol=1e-8)
+
+
 def test_memories_have_no_graph_and_are_saved():
     loss, again = (bures.RunningCKWLoss(4, 3, n_waves=8) for _ in range(2))
     *seen, last = batches(3)

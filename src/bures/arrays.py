@@ -29,6 +29,7 @@ __all__ = [
     "Array",
     "Names",
     "Scalar",
+    "amplified_gradient",
     "as_feature_pair",
     "as_features",
     "as_result",
@@ -382,6 +383,12 @@ def as_result(value: Tensor, tensor_call: bool) -> Scalar:
 def at_least_float32(x: Tensor) -> Tensor:
     """The tensor in its own precision or float32, whichever is more."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def amplified_gradient(x: Tensor, times: float | Tensor) -> Tensor:
+    """The tensor, with the gradient through it multiplied; its finite values stay to the last bit."""
+    fixed = x.detach()
+    return fixed + times * (x - fixed)
 
 
 def full_precision(x: Array) -> AbstractContextManager[Any]:

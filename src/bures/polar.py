@@ -38,7 +38,7 @@ from torch import Tensor
 from bures.half_products import add_product, add_small_product, gram_of_halves, has_half_products, split
 from bures.triangular import invert_lower_, lower_gram, multiply_by_transposed_lower
 
-__all__ = ["norm_and_rounded_polar_factor", "polar_factor", "product_norm_and_gradients"]
+__all__ = ["STEPS", "norm_and_rounded_polar_factor", "polar_factor", "product_norm_and_gradients"]
 
 LOWER_END = 1e-8  # singular values from here up, relative to the largest, are brought to one
 ROUNDING_END = 5e-7  # and where rounding of float32 samples is left out; of a third of it half is kept, of a tenth none

@@ -10,9 +10,11 @@ from torch import Tensor, nn
 
 from bures.arrays import (
     LOSS_NAMES,
+    amplified_gradient,
     at_least_float32,
     check_count,
     check_finite,
+    check_flags,
     check_not_negative,
     check_positive,
     check_real,
@@ -61,6 +63,9 @@ class RunningCKWLoss(nn.Module):
     bandwidth : float, optional
         :math:`\sigma^2` of the Gaussian kernel; None takes the mean squared distance within the first two batches,
         pooled, and keeps it: moments of different kernels cannot be added.
+    full_gradient : bool, optional
+        Scale the gradient up to what it would be if all samples that the moments know were those of the batch. Without
+        it, that of the batch's own share of the moments is smaller by about ``1 - decay``.
     seed : int, optional
         Seed of the random features.
 
@@ -73,10 +78,9 @@ class RunningCKWLoss(nn.Module):
     -----
     ``forward(z_s, y_s, z_t, p_t)`` as in `bures.CKBLoss`. Labels have the linear kernel: one-hot rows for classes,
     probabilities as they are. Random features make far samples look a little related, so the distance comes out
-    smaller than that of the exact kernel where the kernel is narrow and D small. The gradient is that of the
-    batch's own share of the moments, so it is smaller than that of a batch loss by about ``1 - decay``. In
-    evaluation mode the moments stay as they are. They are buffers: a checkpoint keeps them. Sums are in float64, also
-    in a module that is converted to another dtype; features in the precision of the batch.
+    smaller than that of the exact kernel where the kernel is narrow and D small. The gradient flows through the batch
+    alone. In evaluation mode the moments stay as they are. They are buffers: a checkpoint keeps them. Sums are in
+    float64, also in a module that is converted to another dtype; features in the precision of the batch.
 
     Examples
     --------
@@ -105,9 +109,11 @@ class RunningCKWLoss(nn.Module):
         covariances: float = 1.0,
         eps: float = 1e-2,
         bandwidth: float | None = None,
+        full_gradient: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
+        check_flags(full_gradient=full_gradient)
         n_features, self.n_classes = check_count("n_features", n_features), check_count("n_classes", n_classes)
         n_waves = check_count("n_waves", n_waves)
         if n_waves % 2:
@@ -117,7 +123,7 @@ class RunningCKWLoss(nn.Module):
         if check_not_negative("decay", decay) >= 1:
             raise ValueError(f"decay={decay!r} is out of range; accepted are numbers from 0 to below 1")
         self.decay, self.means, self.covariances = decay, means, covariances
-        self.eps = check_positive("eps", eps)
+        self.eps, self.full_gradient = check_positive("eps", eps), full_gradient
         generator = torch.Generator().manual_seed(check_seed(seed))
         shape, kind = (n_features, n_waves // 2), torch.float32
         waves = math.sqrt(2) * torch.randn(shape, generator=generator, dtype=kind, device=generator.device)
@@ -172,7 +178,11 @@ class RunningCKWLoss(nn.Module):
             return value.to(dtype)
 
     def _add(self, side: str, z: Tensor, y: Tensor, bandwidth: Tensor) -> Scatter:
-        batch = _sums_of(self._features(z, bandwidth).double(), y.detach().double())
+        features = self._features(z, bandwidth).double()
+        if self.full_gradient:
+            earlier_weight: Tensor = getattr(self, f"weight_{side}")
+            features = amplified_gradient(features, 1 + self.decay * earlier_weight / len(z))
+        batch = _sums_of(features, y.detach().double())
         earlier = Scatter(**{name: getattr(self, f"{name}_{side}") for name in batch.tensors()})
         joined = earlier.faded(self.decay).plus(batch)
         if self.training:
@@ -194,7 +204,8 @@ class RunningCKWLoss(nn.Module):
         """The options, for ``repr``."""
         return (
             f"n_features={len(self.waves)}, n_classes={self.n_classes}, n_waves={2 * self.waves.shape[1]}, "
-            f"decay={self.decay}, means={self.means}, covariances={self.covariances}, eps={self.eps}"
+            f"decay={self.decay}, means={self.means}, covariances={self.covariances}, eps={self.eps}, "
+            f"full_gradient={self.full_gradient}"
         )
 
 

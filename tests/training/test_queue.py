@@ -86,6 +86,42 @@ def test_the_gradient_of_diversity_is_that_of_many_predictions_estimated_from_th
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("name", ["ckb", "ckb+mmd", "ckw", "class-means", "dan"])
+def test_with_the_full_gradient_a_queue_of_the_same_samples_changes_neither_value_nor_gradient(name):
+    options = {"ckb+mmd": {"label_shift": False}, "dan": {"estimator": "biased"}}.get(name, {})
+    method, current, queue = make_method(name, **options), batch(1, m=6), FeatureQueue(60)
+    for _ in range(10):
+        queue.join(current)
+    joined = queue.join(current)
+    assert [len(part) for part in joined] == [66] * 5
+    seen = [part for part in current if part.requires_grad]
+
+    def value_and_gradients(*more, full=False):
+        objective = method(current, 0.0, 1.0, *more, full_gradient=full)
+        value = sum(term for key, term in objective.values.items() if key != "entropy")
+        return value, torch.autograd.grad(value, seen, allow_unused=True, materialize_grads=True)
+
+    expected, expected_gradients = value_and_gradients()
+    found, gradients = value_and_gradients(joined, full=True)
+    without, small_gradients = value_and_gradients(joined)
+    torch.testing.assert_close(found, expected)
+    assert torch.equal(found, without)
+    assert max(float(gradient.norm()) for gradient in expected_gradients) > 1e-3
+    for gradient, full, small in zip(gradients, expected_gradients, small_gradients, strict=True):
+        torch.testing.assert_close(gradient, full, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(66 / 6 * small, gradient)  # what the rest of the queue would pull at is lost
+
+
+def test_terms_on_single_predictions_are_left_alone_by_the_full_gradient():
+    method, current, queue = make_method("im"), batch(1), FeatureQueue(20)
+    queue.join(batch(0))
+    joined = queue.join(current)
+    found, expected = (method(current, 0.0, 1.0, *more, full_gradient=bool(more)).total for more in ((joined,), ()))
+    torch.testing.assert_close(found, expected)
+    found, expected = (torch.autograd.grad(total, current.logits_t)[0] for total in (found, expected))
+    torch.testing.assert_close(found, expected)
+
+
 def module_of(source, method="ckb", **changes):
     recipe = Recipe(method=method, hidden=8, features=4, batch_size=16, **changes)
     _, network, inputs = assemble(recipe, 4, source.samples.shape)
@@ -118,6 +154,23 @@ def test_a_training_step_joins_the_predictions_of_the_step_before_where_asked(jo
     seen = slice(0 if joins else 16, 32)
     confusion = make_method("mcc")(Batch(z_s, logits_s, y_s, z_t[seen], logits_t[seen]), 0.0)
     torch.testing.assert_close(loss, F.cross_entropy(logits_s[16:], y_s[16:]) + confusion.total)
+
+
+def test_a_training_step_takes_the_full_gradient_where_asked():
+    source, target = vectors(32, seed=1), vectors(32, seed=2, shift=1.0)
+    x_s, x_t, y_s = source.samples.tensor, target.samples.tensor, source.labels
+    gradients = {}
+    for full in (False, True):
+        torch.manual_seed(0)
+        module = module_of(source, "ckb-no-entropy", queue=100, queue_full_gradient=full)
+        module.training_step(Step(0, x_s[:16], y_s[:16], x_t[:16]), 0)
+        loss = module.training_step(Step(1, x_s[16:], y_s[16:], x_t[16:]), 0)
+        objective = F.cross_entropy(module.network(x_s[16:]).logits, y_s[16:])
+        parameters = list(module.network.parameters())
+        grads = torch.autograd.grad(loss - objective, parameters, allow_unused=True, materialize_grads=True)
+        gradients[full] = torch.cat([gradient.flatten() for gradient in grads])
+    assert gradients[False].norm() > 1e-3
+    torch.testing.assert_close(gradients[True], 2 * gradients[False], rtol=1e-3, atol=1e-6)
 
 
 def test_a_queue_survives_a_checkpoint():

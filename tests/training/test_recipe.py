@@ -83,6 +83,7 @@ def test_numbers_that_yaml_takes_for_text_are_numbers(tmp_path):
         ("label_smoothing: 1", "label_smoothing=1.0 is out of range"),
         ("gradient_clip: 0", "gradient_clip=0.0 is out of range"),
         ("queue_predictions: true", "queue=0 keeps none; leave it out, or choose the length of the queue"),
+        ("queue_full_gradient: true", "queue_full_gradient=True asks for the full gradient of a queue but queue=0"),
         ("weight_decay: -1", "weight_decay=-1.0 is out of range"),
         ("momentum: .nan", "momentum=nan is out of range"),
         ("seed: -1", "seed=-1 is out of range"),

@@ -145,7 +145,7 @@ def test_replayed_steps_follow_the_weights_of_the_terms(graphs, tmp_path):
 
 @pytest.mark.parametrize("name", ["source", "im", "ckb", "ckb+mmd", "ckw", "class-means"])
 def test_replayed_steps_read_and_write_the_queue(name, graphs, tmp_path):
-    fields = {"queue": 24, "queue_predictions": name != "source", "options": {}}
+    fields = {"queue": 24, "queue_predictions": name != "source", "queue_full_gradient": name == "ckw", "options": {}}
     eager, captured = run_twice(graphs, tmp_path, vectors, method=name, network="identity", **fields)
     torch.testing.assert_close(captured, eager, rtol=1e-5, atol=1e-6)
 

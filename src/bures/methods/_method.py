@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bures.arrays import at_least_float32, check_choice, check_flags, check_not_negative
+from bures.arrays import amplified_gradient, at_least_float32, check_choice, check_flags, check_not_negative
 
 if TYPE_CHECKING:
     from bures.networks import Network
@@ -264,15 +264,18 @@ class Method(nn.Module):
         joined: Batch | None = None,
         *,
         join_predictions: bool = False,
+        full_gradient: bool = False,
     ) -> Objective:
         """The method's part of the objective at a point of training.
 
         The point is counted in epochs, and as the share of the training that is done for schedules that rise over the
         whole of it; without a share they are at their end. ``joined`` is the batch with samples of earlier steps, for
-        the terms that compare domains and, with ``join_predictions``, for those on many predictions.
+        the terms that compare domains and, with ``join_predictions``, for those on many predictions. With
+        ``full_gradient`` the gradient through the batch of those that compare domains is scaled up, too, to what it
+        would be if all these samples were new.
         """
         weights = self.weights(epoch, progress)
-        return self.objective(batch, weights, joined, join_predictions=join_predictions)
+        return self.objective(batch, weights, joined, join_predictions=join_predictions, full_gradient=full_gradient)
 
     def weights(self, epoch: float, progress: float = 1.0) -> dict[str, float]:
         """The weights of the terms that count at a point of training, by name."""
@@ -291,25 +294,37 @@ class Method(nn.Module):
         joined: Batch | None = None,
         *,
         join_predictions: bool = False,
+        full_gradient: bool = False,
     ) -> Objective:
         """The method's part of the objective, of the terms that have a weight."""
         batch = _read_batch(batch) if len(self.terms) else batch
         joined = batch if joined is None else joined.widened()
-        dilution = len(joined.logits_t) / max(len(batch.logits_t), 1)
+        amplified = _amplified(joined, batch) if join_predictions or full_gradient else joined
         values: dict[str, Tensor] = {}
         total = torch.zeros((), device=batch.z_s.device)
         for term in self.terms:
             assert isinstance(term, Term)
             if term.name in weights:
-                joins_predictions = join_predictions and term.of_many_predictions
-                seen = joined if term.joins_queue or joins_predictions else batch
+                if term.joins_queue:
+                    seen = amplified if full_gradient else joined
+                else:
+                    seen = amplified if join_predictions and term.of_many_predictions else batch
                 values[term.name], contribution = term.weighted(seen, weights[term.name])
-                if joins_predictions:
-                    # The batch is a small part of what the term sees, and so would be the gradient through it. Scaled
-                    # by the share, it is that of the term on many predictions, estimated from those of the batch.
-                    contribution = contribution.detach() + dilution * (contribution - contribution.detach())
                 total = total + contribution
         return Objective(total, values, weights)
+
+
+def _amplified(joined: Batch, batch: Batch) -> Batch:
+    """The joined batch as it is, with a gradient through its new samples as if all of its samples were new.
+
+    They are a small part of what a term sees, and so would be its gradient through them. Multiplied by how many times
+    the batch it is, it is that of the term on as many new samples, estimated from those of the batch.
+    """
+    parts = joined._asdict()
+    for name in ("z_s", "logits_s", "z_t", "logits_t"):
+        own = getattr(batch, name)
+        parts[name] = amplified_gradient(parts[name], len(parts[name]) / max(len(own), 1))
+    return Batch(**parts)
 
 
 def _check_term_names(method: str, names: list[Any]) -> None:

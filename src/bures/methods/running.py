@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from bures.methods._method import Batch, Method, Schedule, Term
@@ -23,6 +25,7 @@ def running_ckw(
     eps: float = 1e-2,
     decay: float = 0.9,
     waves: int = 256,
+    full_gradient: bool = False,
     start: float = 0.0,
     entropy_start: float = 0.0,
     ramp: float = 0.0,
@@ -30,11 +33,13 @@ def running_ckw(
     r"""CKW on running moments: :math:`CE + \lambda_1 Ent + \lambda_2 (CKB + \mu M)`, both from decayed moments.
 
     For more classes than a batch has samples of. Each step fades the moments of both domains by ``decay`` and adds the
-    batch, through which the gradient flows; see `bures.RunningCKWLoss`, of which ``waves`` is the number of random
-    features. Default options are ours.
+    batch, through which the gradient flows, with ``full_gradient`` as if the moments were those of new samples alone;
+    see `bures.RunningCKWLoss`, of which ``waves`` is the number of random features. Default options are ours.
     """
     terms = prediction_terms(entropy, diversity, confusion, entropy_start, ramp)
-    alignment = RunningTerm(Schedule(weight, start, ramp), means=means, eps=eps, decay=decay, n_waves=waves)
+    alignment = RunningTerm(
+        Schedule(weight, start, ramp), means=means, eps=eps, decay=decay, n_waves=waves, full_gradient=full_gradient
+    )
     return Method("ckw-running", [*terms, alignment])
 
 
@@ -45,16 +50,16 @@ class RunningTerm(Term):
 
     loss: RunningCKWLoss | None
 
-    def __init__(self, schedule: Schedule, *, means: float, eps: float, decay: float, n_waves: int) -> None:
+    def __init__(self, schedule: Schedule, **options: Any) -> None:
         super().__init__("ckw", schedule)
-        self.options = {"means": means, "eps": eps, "decay": decay, "n_waves": n_waves}
-        RunningCKWLoss(1, 1, **self.options)  # type: ignore[arg-type]  # options that are out of range are refused now
+        self.options = options
+        RunningCKWLoss(1, 1, **options)  # options that are out of range are refused now
         self.loss = None
 
     def setup(self, n_features: int, n_classes: int) -> None:
         """Make room for the moments."""
         if self.loss is None:
-            self.loss = RunningCKWLoss(n_features, n_classes, **self.options)  # type: ignore[arg-type]
+            self.loss = RunningCKWLoss(n_features, n_classes, **self.options)
 
     def forward(self, batch: Batch) -> Tensor:
         """Value of the term, not yet weighted."""

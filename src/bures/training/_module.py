@@ -230,7 +230,13 @@ class AdaptationModule(L.LightningModule):
     def _objective(self, batch: Batch, number: int, weights: Mapping[str, float | Tensor]) -> Objective:
         joined = batch if self.queue is None else self.queue.join(batch)
         try:
-            objective = self.method.objective(batch, weights, joined, join_predictions=self.recipe.queue_predictions)
+            objective = self.method.objective(
+                batch,
+                weights,
+                joined,
+                join_predictions=self.recipe.queue_predictions,
+                full_gradient=self.recipe.queue_full_gradient,
+            )
         except (ValueError, RuntimeError) as error:  # distances refuse samples that are not finite
             if not checks_values() or all(bool(part.isfinite().all()) for part in batch):
                 raise

@@ -103,6 +103,10 @@ class Recipe:
         The queue also joins the batch in the terms on the target's predictions as a whole (``diversity``,
         ``confusion``, those of `mcc` and `bnm`): 32 predictions say little about how 65 classes are confused. Their
         gradient through the batch is scaled up to what it would be for as many new predictions.
+    queue_full_gradient : bool
+        The same for the terms that compare domains: their gradient through the batch is scaled up to what it would be
+        if all samples that they see were new. Without it they pull at a sample the less, the longer the queue is: with
+        batches of 32 and a queue of 1024, with a 33rd of the weight that they have without a queue.
     class_balanced : bool
         Draw source samples so that classes are equally frequent.
     augment : str
@@ -178,6 +182,7 @@ class Recipe:
     epoch: str | int = "shorter"
     queue: int = 0
     queue_predictions: bool = False
+    queue_full_gradient: bool = False
     class_balanced: bool = False
     augment: str = "none"
     joint_forward: bool = False

@@ -33,11 +33,12 @@ def check_ranges(recipe: Recipe) -> None:
             f"training_size={recipe.training_size!r} scales images that are changed at random but augment='none' "
             f"changes none; leave it out, or choose an augment: {', '.join(AUGMENTATIONS)}"
         )
-    if recipe.queue_predictions and recipe.queue == 0:
-        raise ValueError(
-            "queue_predictions=True asks for the predictions of a queue but queue=0 keeps none; "
-            "leave it out, or choose the length of the queue"
-        )
+    for name, wish in (("queue_predictions", "the predictions"), ("queue_full_gradient", "the full gradient")):
+        if getattr(recipe, name) and recipe.queue == 0:
+            raise ValueError(
+                f"{name}=True asks for {wish} of a queue but queue=0 keeps none; "
+                "leave it out, or choose the length of the queue"
+            )
     for name in (
         "consistency",
         "frozen_stages",
