@@ -87,8 +87,13 @@ def _show_in_terminal(table: BenchTable, output: Path | None, place: Place | Non
 def report(sweeps: Mapping[str, Sweep]) -> bool:
     """Say what failed and what is left of the grids; True where something failed."""
     for sweep in sweeps.values():
+        by_reason: dict[str, list[str]] = {}
         for key, trace in sweep.failures.items():
-            tell(f"failed: {key}\n  {trace.strip().splitlines()[-1]}\n  log: {sweep.logs[key]}")
+            by_reason.setdefault(trace.strip().splitlines()[-1], []).append(key)
+        for reason, keys in by_reason.items():  # files that are not there fail hundreds of cells in one way
+            first, others = keys[0], len(keys) - 1
+            more = f" and {others} other{'s' if others > 1 else ''}" if others else ""
+            tell(f"failed: {first}{more}\n  {reason}\n  log: {sweep.logs[first]}")
     left = {name: len(sweep.left) for name, sweep in sweeps.items() if sweep.left}
     if left:
         where = "" if len(sweeps) == 1 else f" ({', '.join(f'{count} of {name}' for name, count in left.items())})"
