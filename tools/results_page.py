@@ -11,6 +11,7 @@ A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<
     paired GRID RECIPE METHOD OTHER FIELD   signed-rank test over tasks of METHOD against OTHER: difference, p or p_holm
     seed GRID RECIPE METHOD TASK NUMBER     the run with this number in the order of accuracy, from 0; -1 is the best
     trial KEY                               a trial, in results/trials.jsonl
+    order GRID RECIPE VALIDATOR             rank correlation of a score with the accuracy over the trials of a recipe
     throughput FIELD                        of the benchmark of whole trainings: a ratio, or images per second
     trials RECIPE METHOD TASK               mean of trials over their seeds, with the task "mean" over all
     default-validator                       what selects an epoch where a recipe does not say
@@ -29,6 +30,7 @@ from statistics import mean
 from typing import Any
 
 import pandas as pd
+from scipy import stats
 
 from bures.experiments import (
     BenchTable,
@@ -216,8 +218,8 @@ def paired(grid: str, recipe: str, method: str, other: str, field: str) -> str:
 TRIAL_SEED = 100  # by which options were chosen; it is among the seeds of no table
 
 
-def option_trials_table(grid: str, recipe: str) -> str:
-    """Trials of a recipe's options on some tasks of a grid: accuracies, and the score that the choice was made by."""
+def complete_trials(grid: str, recipe: str) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """Trials of a recipe's options on some tasks of a grid: names of the tasks, and how each setting ended on them."""
     declared = load_grid(grid)
     names = {
         declared.task_key(task): " → ".join(declared.short.get(domain, domain) for domain in task.split(":"))
@@ -231,18 +233,35 @@ def option_trials_table(grid: str, recipe: str) -> str:
     for run in runs:
         own = ", ".join(part.removeprefix("options.") for part in changes[run["key"]] if part not in shared)
         found.setdefault(f"{run['method']} | {own.replace('=', ' = ')}", {})[run["task"]] = run["final"]
-    tasks = [task for task in names if any(task in of_task for of_task in found.values())]
-    heads = [f"{names[task]}, {what}" for what in ("%", "score") for task in tasks]
+    tasks = {task: name for task, name in names.items() if any(task in of_task for of_task in found.values())}
+    return tasks, {name: of_task for name, of_task in found.items() if set(of_task) == set(tasks)}
+
+
+def mean_scores(complete: dict[str, dict[str, Any]], validator: str) -> dict[str, float]:
+    """Of each setting, the mean over its tasks."""
+    return {name: mean(final["scores"][validator] for final in finals.values()) for name, finals in complete.items()}
+
+
+def option_trials_table(grid: str, recipe: str) -> str:
+    """Trials of a recipe's options on some tasks of a grid: accuracies, and the score that the choice was made by."""
+    tasks, complete = complete_trials(grid, recipe)
+    heads = [f"{name}, {what}" for what in ("%", "score") for name in tasks.values()]
     lines = ["| method | changes | " + " | ".join([*heads, "mean score"]) + " |"]
     lines.append("| --- | --- |" + " ---: |" * (len(heads) + 1))
-    complete = {name: of_task for name, of_task in found.items() if set(of_task) == set(tasks)}
-    scores = {name: mean(of_task[task]["scores"]["im"] for task in tasks) for name, of_task in complete.items()}
+    scores = mean_scores(complete, "im")
     for name in sorted(complete, key=scores.__getitem__, reverse=True):
         finals = [complete[name][task] for task in tasks]
         cells = [f"{100 * final['accuracy']:.1f}" for final in finals]
         cells += [f"{final['scores']['im']:.3f}" for final in finals]
         lines.append("| " + " | ".join([name, *cells, f"{scores[name]:.3f}"]) + " |")
     return "\n".join(lines)
+
+
+def order(grid: str, recipe: str, validator: str) -> str:
+    """Rank correlation of a validator's mean score with the mean accuracy, over the trials of a recipe."""
+    _, complete = complete_trials(grid, recipe)
+    accuracies = [mean(final["accuracy"] for final in finals.values()) for finals in complete.values()]
+    return f"{stats.spearmanr(accuracies, list(mean_scores(complete, validator).values())).statistic:.2f}"
 
 
 def trials_overview() -> str:
@@ -434,6 +453,7 @@ QUESTIONS: dict[str, Callable[..., str]] = {
     "head-start": head_start,
     "before-finish": before_finish,
     "throughput": throughput,
+    "order": order,
     "default-validator": validator_tables.default_validator,
 }  # fmt: skip
 

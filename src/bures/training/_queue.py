@@ -15,7 +15,9 @@ __all__ = ["FeatureQueue"]
 class FeatureQueue:
     """The last samples of both domains as the network saw them then: a small batch has few samples of a class.
 
-    Under several devices it holds samples of the global batch, so it is the same on all of them.
+    Under several devices it holds samples of the global batch, so it is the same on all of them. Its samples are fixed,
+    so that a term on the joined batch pulls at the new ones by their share alone, unless it is told to take the
+    ``full_gradient`` (see `bures.methods.Method.forward`; ``queue_full_gradient`` of a recipe).
 
     Parameters
     ----------
