@@ -73,7 +73,8 @@ SCRIPT = """
 
     AdaptationModule.training_step = training_step
     recipe = Recipe(method=sys.argv[2], network="lenet", epochs=2, batch_size=15, norm="none", head="linear",
-                    precision="64-true", optimiser="sgd", lr=0.1, queue=20)
+                    precision="64-true", optimiser="sgd", lr=0.1, queue=20,
+                    queue_full_gradient=sys.argv[2] == "ckb")
     data = pictures(50, seed=1), pictures(46, seed=2, shift=30)
     run = adapt(*data, recipe, sys.argv[1], devices=2, strategy="ddp", resume=sys.argv[3] == "resume")
     assert run.manifest["status"] == "finished"
@@ -107,6 +108,7 @@ def test_a_run_on_two_devices_ends_like_a_run_on_one(method, tasks, tmp_path):
         two = trained_in_two(tmp_path, method, "resume")
     network = {"network": "lenet", "norm": "none", "head": "linear", "precision": "64-true"}
     # SGD and not Adam, which does not care for the scale of the gradient.
+    network["queue_full_gradient"] = method == "ckb"
     recipe = Recipe(method=method, epochs=2, batch_size=15, optimiser="sgd", lr=0.1, queue=20, **network)
     one = adapt(pictures(50, seed=1), pictures(46, seed=2, shift=30), recipe, tmp_path / "one").path
     for name in ("model.safetensors", "best.safetensors"):
