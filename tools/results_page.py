@@ -53,6 +53,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]  # benchmarks and tools are no p
 
 import figure_parts  # noqa: E402
 import testing_tables  # noqa: E402
+import trial_tables  # noqa: E402
 import validator_tables  # noqa: E402
 from page_tables import check_only, fill_tables, update  # noqa: E402
 
@@ -363,6 +364,7 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
         found[f"trials {name}"] = partial(option_trials_table, "office-home", recipe)
     for recipe in ("office-home-head-start-v1", "office-home-head-start", "office-home-long", "office-home-best"):
         found[f"trials {recipe}"] = partial(option_trials_table, "office-home-images", recipe)
+    found |= {name: partial(table.render, trial) for name, table in trial_tables.TABLES.items()}
     found["trials"] = trials_overview
     for recipe in dict.fromkeys(run["recipe_name"] for run in results("trials")):
         found[f"all trials {recipe}"] = partial(trials_table, recipe)
