@@ -360,8 +360,7 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
                          ("office-home-images", "office-home-best")):  # fmt: skip
         for method in FAMILY:
             found[f"paired {grid} {recipe} {method}"] = partial(paired_table, grid, method, recipe)
-    for name, recipe in (("office-home", "office-home-features"), 2 * ("office-home-features-best",)):
-        found[f"trials {name}"] = partial(option_trials_table, "office-home", recipe)
+    found["trials office-home"] = partial(option_trials_table, "office-home", "office-home-features")
     for recipe in ("office-home-head-start-v1", "office-home-head-start", "office-home-long", "office-home-best"):
         found[f"trials {recipe}"] = partial(option_trials_table, "office-home-images", recipe)
     found |= {name: partial(table.render, trial) for name, table in trial_tables.TABLES.items()}

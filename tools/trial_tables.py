@@ -11,7 +11,9 @@ FEATURES = {
     "Cl → Pr": "office_home/resnet50.npz#Clipart|office_home/resnet50.npz#Product",
 }
 SHORT = ("epochs=1", "head_finish=null", "queue=512", "training_size=192")  # what all trials on photographs have
-SMALL = ("batch_size=32", "epoch=300", "epochs=10")
+LONG = ("epoch=300", "epochs=10")
+SMALL = ("batch_size=32", *LONG)
+SEEN = ("queue=512", "queue_predictions=true")
 FULL = "queue_full_gradient=true"
 
 
@@ -92,6 +94,18 @@ TABLES = {
             (("32", "none"), _both(*SMALL)),
             (("32", "512"), _both(*SMALL, "queue=512")),
             (("32", "512, full gradient"), _both(*SMALL, "queue=512", FULL)),
+        ),
+    ),
+    "predictions of a queue": TrialTable(
+        "office-home-features-best",
+        FEATURES,
+        ("method", "batch", "queue"),
+        (
+            (("`im`", "256", "none"), (Part("im", LONG),)),
+            (("`im`", "32", "none"), (Part("im", SMALL),)),
+            (("`im`", "32", "512"), (Part("im", (*SMALL, *SEEN)),)),
+            (("`mcc`", "32", "none"), (Part("mcc", SMALL),)),
+            (("`mcc`", "32", "512"), (Part("mcc", (*SMALL, *SEEN)),)),
         ),
     ),
     "ramp": TrialTable(
