@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from float64_peer import in_float64, labelled_batch, value_and_gradient
 from torch.nn.functional import one_hot
 
 import bures
 from bures import half_products, polar
-from bures.metrics import _fused, _problem
+from bures.metrics import _fused
 from bures.metrics._fused_device import value_and_gradient_on_device
 
 
@@ -28,26 +29,8 @@ def on_device(request, monkeypatch):
         monkeypatch.setattr(polar, "HALVES_FROM", 1)
 
 
-def batch(n=60, m=60, d=5, classes=3, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    y_s, y_t = torch.randint(classes, (n,), generator=generator), torch.randint(classes, (m,), generator=generator)
-    z_s = torch.randn(n, d, generator=generator) + y_s[:, None]
-    z_t = 1.4 * torch.randn(m, d, generator=generator) + y_t[:, None]
-    p_t = (3 * one_hot(y_t, classes) + torch.randn(m, classes, generator=generator)).softmax(1)
-    return z_s, y_s, z_t, p_t
-
-
-def value_and_gradient(distance, z_s, z_t):
-    z_s, z_t = z_s.clone().requires_grad_(), z_t.clone().requires_grad_()
-    value = distance(z_s, z_t)
-    return value.detach(), torch.cat(torch.autograd.grad(value, (z_s, z_t)))
-
-
-def in_float64(distance, z_s, z_t, monkeypatch):
-    """The same by the general path, with singular value decompositions."""
-    with monkeypatch.context() as patched:
-        patched.setattr(_problem, "can_fuse", lambda *_: False)
-        return value_and_gradient(distance, z_s.double(), z_t.double())
+def batch(n=60, m=60, *sizes):
+    return labelled_batch(n, m, *sizes)
 
 
 def assert_agrees(distance, z_s, z_t, monkeypatch, share=1e-3):

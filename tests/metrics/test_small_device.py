@@ -9,6 +9,7 @@ import warnings
 import hypothesis.strategies as st
 import pytest
 import torch
+from float64_peer import in_float64, labelled_batch, value_and_gradient
 from hypothesis import given, settings
 from torch.nn.functional import one_hot
 
@@ -60,26 +61,8 @@ class OnGPU:
         return len(self.x)
 
 
-def batch(n=30, m=30, d=5, classes=3, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    y_s, y_t = torch.randint(classes, (n,), generator=generator), torch.randint(classes, (m,), generator=generator)
-    z_s = torch.randn(n, d, generator=generator) + y_s[:, None]
-    z_t = 1.4 * torch.randn(m, d, generator=generator) + y_t[:, None]
-    p_t = (3 * one_hot(y_t, classes) + torch.randn(m, classes, generator=generator)).softmax(1)
-    return tuple(part.to(DEVICE) for part in (z_s, y_s, z_t, p_t))
-
-
-def value_and_gradient(distance, z_s, z_t):
-    z_s, z_t = z_s.clone().requires_grad_(), z_t.clone().requires_grad_()
-    value = distance(z_s, z_t)
-    return value.detach(), torch.cat(torch.autograd.grad(value, (z_s, z_t)))
-
-
-def in_float64(distance, z_s, z_t, monkeypatch):
-    """The same by the general path, with singular value decompositions."""
-    with monkeypatch.context() as patched:
-        patched.setattr(_problem, "can_fuse", lambda *_: False)
-        return value_and_gradient(distance, z_s.double(), z_t.double())
+def batch(n=30, m=30, *sizes, **options):
+    return tuple(part.to(DEVICE) for part in labelled_batch(n, m, *sizes, **options))
 
 
 def assert_agrees(distance, z_s, z_t, monkeypatch, share=2e-5):
