@@ -216,9 +216,6 @@ def paired(grid: str, recipe: str, method: str, other: str, field: str) -> str:
     return f"{value:+.1f}" if field == "difference" else f"{value:.2g}"
 
 
-TRIAL_SEED = 100  # by which options were chosen; it is among the seeds of no table
-
-
 def complete_trials(grid: str, recipe: str) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
     """Trials of a recipe's options on some tasks of a grid: names of the tasks, and how each setting ended on them."""
     declared = load_grid(grid)
@@ -226,7 +223,7 @@ def complete_trials(grid: str, recipe: str) -> tuple[dict[str, str], dict[str, d
         declared.task_key(task): " → ".join(declared.short.get(domain, domain) for domain in task.split(":"))
         for task in declared.tasks
     }
-    trials = [run for run in results("trials") if run["seed"] == TRIAL_SEED]
+    trials = [run for run in results("trials") if run["seed"] == trial_tables.TRIAL_SEED]
     runs = [run for run in trials if run["recipe_name"] == recipe and run["task"] in names]
     changes = {run["key"]: run["key"].split("|")[5:] for run in runs}
     shared = set.intersection(*map(set, changes.values()))  # the text tells what all of them have

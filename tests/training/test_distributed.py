@@ -107,8 +107,8 @@ def test_a_run_on_two_devices_ends_like_a_run_on_one(method, tasks, tmp_path):
         trained_in_two(tmp_path, method, tasks)
         two = trained_in_two(tmp_path, method, "resume")
     network = {"network": "lenet", "norm": "none", "head": "linear", "precision": "64-true"}
-    # SGD and not Adam, which does not care for the scale of the gradient.
     network["queue_full_gradient"] = method == "ckb"
+    # SGD and not Adam, which does not care for the scale of the gradient.
     recipe = Recipe(method=method, epochs=2, batch_size=15, optimiser="sgd", lr=0.1, queue=20, **network)
     one = adapt(pictures(50, seed=1), pictures(46, seed=2, shift=30), recipe, tmp_path / "one").path
     for name in ("model.safetensors", "best.safetensors"):

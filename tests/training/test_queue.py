@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from small_runs import pictures, vectors
 
-from bures.methods import Batch, make_method
+from bures.methods import Batch, Method, Schedule, Term, make_method
 from bures.training import AdaptationModule, FeatureQueue, Recipe, Step, assemble
 
 
@@ -112,6 +112,27 @@ def test_with_the_full_gradient_a_queue_of_the_same_samples_changes_neither_valu
         torch.testing.assert_close(66 / 6 * small, gradient)  # what the rest of the queue would pull at is lost
 
 
+class BothKinds(Term):
+    """Compares domains and is on many predictions: where those join, its gradient is scaled up."""
+
+    of_many_predictions = True
+
+    def forward(self, batch):
+        return batch.p_t.mean(dim=0).square().sum()
+
+
+def test_a_term_of_both_kinds_has_its_gradient_scaled_up_where_predictions_join():
+    method, current, queue = Method("both", [BothKinds("both", Schedule(1.0))]), batch(1), FeatureQueue(20)
+    queue.join(batch(0))
+    joined = queue.join(current)
+    flags = {}, {"join_predictions": True}, {"full_gradient": True}
+    gradients = [
+        torch.autograd.grad(method(current, 0.0, 1.0, joined, **on).total, current.logits_t)[0] for on in flags
+    ]
+    for gradient in gradients[1:]:
+        torch.testing.assert_close(gradient, 2 * gradients[0])  # ten samples, of which five are new
+
+
 def test_terms_on_single_predictions_are_left_alone_by_the_full_gradient():
     method, current, queue = make_method("im"), batch(1), FeatureQueue(20)
     queue.join(batch(0))
@@ -170,6 +191,7 @@ def test_a_training_step_takes_the_full_gradient_where_asked():
         grads = torch.autograd.grad(loss - objective, parameters, allow_unused=True, materialize_grads=True)
         gradients[full] = torch.cat([gradient.flatten() for gradient in grads])
     assert gradients[False].norm() > 1e-3
+    # Of the 32 samples 16 are new.
     torch.testing.assert_close(gradients[True], 2 * gradients[False], rtol=1e-3, atol=1e-6)
 
 

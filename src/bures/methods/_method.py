@@ -305,10 +305,12 @@ class Method(nn.Module):
         for term in self.terms:
             assert isinstance(term, Term)
             if term.name in weights:
-                if term.joins_queue:
+                if join_predictions and term.of_many_predictions:
+                    seen = amplified
+                elif term.joins_queue:
                     seen = amplified if full_gradient else joined
                 else:
-                    seen = amplified if join_predictions and term.of_many_predictions else batch
+                    seen = batch
                 values[term.name], contribution = term.weighted(seen, weights[term.name])
                 total = total + contribution
         return Objective(total, values, weights)
