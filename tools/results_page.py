@@ -8,7 +8,9 @@ A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<
                                             recipe, and TASK may be "mean". Where seeds are missing, the section that
                                             has the number says so with the next question
     seeds GRID RECIPE METHOD                how many seeds are finished, such as "one of three seeds"
-    paired GRID RECIPE METHOD OTHER FIELD   signed-rank test over tasks of METHOD against OTHER: difference, p or p_holm
+    paired GRID RECIPE METHOD OTHER FIELD   signed-rank test over tasks of METHOD against OTHER: difference, p or p_holm.
+                                            RECIPE may be two, as "a+b", for a method of the one and a control of the
+                                            other; methods that both have are named "ckw (a)"
     seed GRID RECIPE METHOD TASK NUMBER     the run with this number in the order of accuracy, from 0; -1 is the best
     trial KEY                               a trial, in results/trials.jsonl
     order GRID RECIPE VALIDATOR             rank correlation of a score with the accuracy over the trials of a recipe
@@ -23,7 +25,9 @@ import json
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from statistics import mean
@@ -47,6 +51,7 @@ from bures.experiments import (
     render_table,
 )
 from bures.experiments._bench_table import Spread, TableRow
+from bures.training import Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]  # benchmarks and tools are no part of the package
@@ -72,7 +77,8 @@ PAGES = (
 )
 IMAGES = ROOT / "docs" / "images"
 
-CONTROLS = ("source", "source+adabn", "entropy", "im", "class-means", "mcc")
+ALIGN_NOTHING = ("source", "source+adabn", "entropy", "im")
+CONTROLS = (*ALIGN_NOTHING, "class-means", "mcc")
 FAMILY = ("ckb", "ckb+mmd", "ckw")
 MAIN = (*CONTROLS, *FAMILY, "target")  # what stands in the first table of a grid; the rest is folded
 PRINTED = ("Source", "CKB", "CKB+MMD")  # what of the paper stands there, too
@@ -82,9 +88,14 @@ OVERVIEW = (
     ("MNIST → USPS, LeNet", "digits", ("digits", "digits-best"), "mnist:usps"),
     ("Office10, frozen ResNet-50", "office10", ("office10-features", "office10-features-best"), "mean"),
     ("Office10, frozen AlexNet (pool5)", "office10-alexnet", ("office10-features",), "mean"),
-    ("Office10, ResNet-50 fine-tuned", "office10-images", ("office10", "office10-best"), "mean"),
+    ("Office10, ResNet-50 fine-tuned", "office10-images", ("office10", "office10-best", "office10-aligned+office10-best"), "mean"),
     ("Office-Home, frozen ResNet-50", "office-home", ("office-home-features", "office-home-features-best"), "mean"),
-    ("Office-Home, ResNet-50 fine-tuned", "office-home-images", ("office-home-long", "office-home-best"), "mean"),
+    (
+        "Office-Home, ResNet-50 fine-tuned",
+        "office-home-images",
+        ("office-home-long", "office-home-best", "office-home-aligned+office-home-best"),
+        "mean",
+    ),
     ("ImageCLEF-DA, ResNet-50 fine-tuned", "imageclef", ("imageclef",), "mean"),
 )
 
@@ -151,8 +162,11 @@ def digits_short() -> str:
 
 
 def overview_table() -> str:
-    """Means for each way of training on a data set: the paper, our controls, the metric, and the best of ours."""
-    methods = ("source", "source+adabn", "entropy", "im", *FAMILY)
+    """Means for each way of training on a data set: the paper, our controls, the metric, and the best of ours.
+
+    Of recipes "a+b", b has the controls of a: where methods align nothing, both train in the same way.
+    """
+    methods = (*ALIGN_NOTHING, *FAMILY)
     heads = ["data, what is trained", "recipe", "seeds", "paper: CKB", "paper: CKB+MMD", *methods, "best of the recipe"]
     lines = ["| " + " | ".join(heads) + " |", "| --- | --- | ---: |" + " ---: |" * (len(methods) + 2) + " --- |"]
     for name, grid, recipes, task in OVERVIEW:
@@ -161,7 +175,10 @@ def overview_table() -> str:
         same = network.split(",")[0] in name and "frozen" not in name
         printed = [figure if same else f"{figure} *" for figure in printed]
         for recipe in recipes:
-            rows = {row.label: row for row in table(grid).rows if row.recipe == recipe and not row.is_empty}
+            own, _, controls = recipe.partition("+")
+            finished = [row for row in table(grid).rows if not row.is_empty]
+            rows = {row.label: row for row in finished if row.recipe == controls and row.label in ALIGN_NOTHING}
+            rows |= {row.label: row for row in finished if row.recipe == own}
             entries = {label: row.mean if task == "mean" else row.entries[task] for label, row in rows.items()}
             means = {label: entry.last.mean for label, entry in entries.items() if entry.last and label != "target"}
             shown = [f"{means[method]:.1f}" if method in means else "–" for method in methods]
@@ -170,16 +187,17 @@ def overview_table() -> str:
             last = "not run here" if best is None else f"{best} {means[best]:.1f}"
             if best is not None and rows[best].seeds not in seeds:
                 last += f" ({rows[best].seeds})"
-            cells = [name, f"`{recipe}`", ", ".join(seeds), *printed, *shown, last]
+            named = f"`{own}`" + (f", controls of `{controls}`" if controls else "")
+            cells = [name, named, ", ".join(seeds), *printed, *shown, last]
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 @cache
 def matrix_of(grid: str, recipe: str | None) -> pd.DataFrame:
-    """Accuracies of the methods with a recipe, by default with the first of the grid and of the shallow ones."""
-    recipes = [recipe] if recipe else [load_grid(grid).stages[0].recipe or "", "shallow"]
-    return accuracy_matrix(load_grid(grid), results(grid), recipes=recipes)
+    """Accuracies of the methods with a recipe or two, by default with the first of the grid and of the shallow ones."""
+    recipes = recipe.split("+") if recipe else [load_grid(grid).stages[0].recipe or "", "shallow"]
+    return accuracy_matrix(load_grid(grid), results(grid), over="seeds", recipes=recipes)
 
 
 def paired_table(grid: str, reference: str, recipe: str | None = None) -> str:
@@ -216,8 +234,13 @@ def paired(grid: str, recipe: str, method: str, other: str, field: str) -> str:
     return f"{value:+.1f}" if field == "difference" else f"{value:.2g}"
 
 
-def complete_trials(grid: str, recipe: str) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-    """Trials of a recipe's options on some tasks of a grid: names of the tasks, and how each setting ended on them."""
+def complete_trials(
+    grid: str, recipe: str, changed: str = ""
+) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """Trials of a recipe's options on some tasks of a grid: names of the tasks, and how each setting ended on them.
+
+    Of those with and those without a change, ``changed="NAME=VALUE"`` and ``changed="-NAME=VALUE"``; of all without it.
+    """
     declared = load_grid(grid)
     names = {
         declared.task_key(task): " → ".join(declared.short.get(domain, domain) for domain in task.split(":"))
@@ -225,14 +248,31 @@ def complete_trials(grid: str, recipe: str) -> tuple[dict[str, str], dict[str, d
     }
     trials = [run for run in results("trials") if run["seed"] == trial_tables.TRIAL_SEED]
     runs = [run for run in trials if run["recipe_name"] == recipe and run["task"] in names]
-    changes = {run["key"]: run["key"].split("|")[5:] for run in runs}
-    shared = set.intersection(*map(set, changes.values()))  # the text tells what all of them have
+    if changed:
+        runs = [run for run in runs if (changed.lstrip("-") in changes_of(run)) != changed.startswith("-")]
+    counts = Counter(change for run in runs for change in changes_of(run))
+    usual = {change for change, count in counts.items() if count > len(runs) / 2}  # the text tells what most have
     found: dict[str, dict[str, Any]] = {}
     for run in runs:
-        own = ", ".join(part.removeprefix("options.") for part in changes[run["key"]] if part not in shared)
+        own = ", ".join(part.removeprefix("options.") for part in unusual(run, usual))
         found.setdefault(f"{run['method']} | {own.replace('=', ' = ')}", {})[run["task"]] = run["final"]
     tasks = {task: name for task, name in names.items() if any(task in of_task for of_task in found.values())}
     return tasks, {name: of_task for name, of_task in found.items() if set(of_task) == set(tasks)}
+
+
+def changes_of(run: dict[str, Any]) -> list[str]:
+    """What of its recipe a trial changed, as NAME=VALUE."""
+    changes: list[str] = run["key"].split("|")[5:]
+    return changes
+
+
+def unusual(run: dict[str, Any], usual: set[str]) -> list[str]:
+    """How a trial differs from one with the usual changes; where it leaves one out, by the value of its recipe."""
+    own = [change for change in changes_of(run) if change not in usual]
+    named = {change.partition("=")[0] for change in changes_of(run)}
+    left_out = {change.partition("=")[0] for change in usual} - named
+    values = {**asdict(Recipe()), **run["recipe"]}  # fields that are younger than the run have their defaults
+    return sorted([*own, *(f"{name}={json.dumps(values[name])}" for name in left_out)])
 
 
 def mean_scores(complete: dict[str, dict[str, Any]], validator: str) -> dict[str, float]:
@@ -240,9 +280,9 @@ def mean_scores(complete: dict[str, dict[str, Any]], validator: str) -> dict[str
     return {name: mean(final["scores"][validator] for final in finals.values()) for name, finals in complete.items()}
 
 
-def option_trials_table(grid: str, recipe: str) -> str:
+def option_trials_table(grid: str, recipe: str, changed: str = "") -> str:
     """Trials of a recipe's options on some tasks of a grid: accuracies, and the score that the choice was made by."""
-    tasks, complete = complete_trials(grid, recipe)
+    tasks, complete = complete_trials(grid, recipe, changed)
     heads = [f"{name}, {what}" for what in ("%", "score") for name in tasks.values()]
     lines = ["| method | changes | " + " | ".join([*heads, "mean score"]) + " |"]
     lines.append("| --- | --- |" + " ---: |" * (len(heads) + 1))
@@ -252,6 +292,24 @@ def option_trials_table(grid: str, recipe: str) -> str:
         cells = [f"{100 * final['accuracy']:.1f}" for final in finals]
         cells += [f"{final['scores']['im']:.3f}" for final in finals]
         lines.append("| " + " | ".join([name, *cells, f"{scores[name]:.3f}"]) + " |")
+    return "\n".join(lines)
+
+
+def ranked_trials_table(grid: str, recipe: str, method: str, changed: str) -> str:
+    """Trials of a method by the mean rank of all their scores, from the best, which is 1; accuracies stand beside."""
+    tasks, complete = complete_trials(grid, recipe, changed)
+    complete = {name: finals for name, finals in complete.items() if name.startswith(f"{method} |")}
+    scores = pd.DataFrame(
+        {name: {(task, v): score for task in tasks for v, score in finals[task]["scores"].items()}
+         for name, finals in complete.items()}
+    )  # fmt: skip
+    ranks = scores.rank(axis="columns", ascending=False).mean()
+    lines = ["| changes | mean rank | " + " | ".join([*(f"{name}, %" for name in tasks.values()), "mean, %"]) + " |"]
+    lines.append("| --- |" + " ---: |" * (len(tasks) + 2))
+    for name in ranks.sort_values(kind="stable").index:
+        accuracies = [100 * complete[name][task]["accuracy"] for task in tasks]
+        cells = [f"{ranks[name]:.1f}", *(f"{value:.1f}" for value in [*accuracies, mean(accuracies)])]
+        lines.append("| " + " | ".join([name.partition(" | ")[2] or "none", *cells]) + " |")
     return "\n".join(lines)
 
 
@@ -357,9 +415,17 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
                          ("office-home-images", "office-home-best")):  # fmt: skip
         for method in FAMILY:
             found[f"paired {grid} {recipe} {method}"] = partial(paired_table, grid, method, recipe)
+    for grid, aligned in (("office10-images", "office10-aligned"), ("office-home-images", "office-home-aligned")):
+        both = f"{aligned}+{aligned.replace('aligned', 'best')}"
+        found[f"paired {grid} {aligned} ckw"] = partial(paired_table, grid, f"ckw ({aligned})", both)
     found["trials office-home"] = partial(option_trials_table, "office-home", "office-home-features")
-    for recipe in ("office-home-head-start-v1", "office-home-head-start", "office-home-long", "office-home-best"):
+    for recipe in ("office-home-head-start-v1", "office-home-head-start", "office-home-long"):
         found[f"trials {recipe}"] = partial(option_trials_table, "office-home-images", recipe)
+    part, whole = f"-{trial_tables.FULL}", trial_tables.FULL
+    found["trials office-home-best"] = partial(option_trials_table, "office-home-images", "office-home-best", part)
+    found["trials beside the full gradient"] = partial(
+        ranked_trials_table, "office-home-images", "office-home-best", "ckw", whole
+    )
     found |= {name: partial(table.render, trial) for name, table in trial_tables.TABLES.items()}
     found["trials"] = trials_overview
     for recipe in dict.fromkeys(run["recipe_name"] for run in results("trials")):

@@ -45,6 +45,21 @@ def test_equal_columns_have_p_one_and_missing_pairs_are_left_out():
         paired_tests(matrix, "d")
 
 
+def test_tasks_are_compared_on_the_seeds_that_both_methods_have():
+    index = pd.MultiIndex.from_product([list("uvwxyz"), [0, 1, 2]], names=["task", "seed"])
+    base = pd.DataFrame({"a": np.arange(18.0) ** 2}, index=index)
+    matrix = base.assign(b=base["a"] - 1)
+    matrix.loc[pd.IndexSlice[:, 2], "b"] = np.nan  # the last seed, on which a has its best results
+    matrix.loc["z", "b"] = np.nan
+    (test,) = paired_tests(matrix, "a", over="tasks")
+    assert (test.n, test.difference, test.wins) == (5, 1.0, 5)
+    assert paired_tests(matrix, "a") == [test]  # there are six tasks
+    (test,) = paired_tests(matrix, "a", over="seeds")
+    assert (test.n, test.difference, test.wins) == (10, 1.0, 10)
+    with pytest.raises(ValueError, match="over='lines' is unknown"):
+        paired_tests(matrix, "a", over="lines")
+
+
 def test_holm_rejects_what_the_step_down_rule_rejects():
     rng = np.random.default_rng(0)
     for _ in range(50):

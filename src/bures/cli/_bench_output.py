@@ -101,18 +101,20 @@ def report(sweeps: Mapping[str, Sweep]) -> bool:
     return any(sweep.failures for sweep in sweeps.values())
 
 
-def show_tests(matrix: pd.DataFrame, reference: str, title: str | None, *, beside: bool) -> None:
+def show_tests(matrix: pd.DataFrame, reference: str, over: str, title: str | None, *, beside: bool) -> None:
     """Print the tests, those of several grids with a title; ``beside`` a table that programs read, as a note."""
     from bures.experiments import paired_tests
+    from bures.experiments._significance import over_tasks
 
-    pairs = "tasks, means over seeds" if matrix.index.nlevels == 1 else "seeds of tasks, not independent evidence"
+    by_task = not matrix.empty and over_tasks(over, matrix.index.levshape[0])
+    pairs = "tasks, means over the seeds that both have" if by_task else "seeds of tasks, not independent evidence"
     heading = "" if title is None else f"{title}: "
     what = Text(f"{heading}{reference} against the others, signed-rank test over {pairs}")
     shown = Table(title=what, title_justify="left")
     shown.add_column("method")
     for name in ("pairs", "difference", "wins", "ties", "losses", "p", "p Holm"):
         shown.add_column(name, justify="right")
-    for test in paired_tests(matrix, reference):
+    for test in paired_tests(matrix, reference, over=over):
         counts = [str(count) for count in (test.wins, test.ties, test.losses)]
         cells = [str(test.n), f"{test.difference:+.2f}", *counts, f"{test.p:.2g}", f"{test.p_holm:.2g}"]
         shown.add_row(Text(test.method), *cells)

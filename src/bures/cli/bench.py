@@ -270,9 +270,9 @@ def _test(
     """Show the tests of every grid in which they can be made; an error where that is none."""
     refused: dict[str, str] = {}
     for plan in plans:
-        matrix, title = plan.matrix(known[plan.grid.name], over), plan.grid.title if several else None
+        matrix, title = plan.matrix(known[plan.grid.name], "seeds"), plan.grid.title if several else None
         try:
-            show_tests(matrix, reference, title, beside=beside)
+            show_tests(matrix, reference, over, title, beside=beside)
         except ValueError as error:
             refused[plan.grid.name] = str(error)
     if len(refused) == len(plans):

@@ -75,7 +75,7 @@ def accuracy_matrix(
         return pd.DataFrame()
     frame = pd.DataFrame(rows)
     frame["column"] = _columns(frame)
-    if over == "tasks" or (over == "auto" and len(grid.tasks) >= ENOUGH_TASKS):
+    if over_tasks(over, len(grid.tasks)):
         matrix = frame.pivot_table(index="task", columns="column", values="last", aggfunc="mean", sort=False)
         return matrix.reindex(index=list(grid.tasks))
     seeds = sorted(frame["seed"].unique())
@@ -100,6 +100,11 @@ def _columns(frame: pd.DataFrame) -> pd.Series[str]:
         return f"{row['method']} ({parts})"
 
     return frame.apply(name, axis=1)
+
+
+def over_tasks(over: str, n_tasks: int) -> bool:
+    """Whether tasks are paired, by their means over seeds, and not single seeds of tasks."""
+    return over == "tasks" or (over == "auto" and n_tasks >= ENOUGH_TASKS)
 
 
 class PairedTest(NamedTuple):
@@ -131,15 +136,19 @@ class PairedTest(NamedTuple):
     p_holm: float
 
 
-def paired_tests(matrix: pd.DataFrame, reference: str) -> list[PairedTest]:
+def paired_tests(matrix: pd.DataFrame, reference: str, *, over: str = "auto") -> list[PairedTest]:
     """Wilcoxon's signed-rank test of a reference against every other column, with Holm's correction.
 
     Parameters
     ----------
     matrix : DataFrame
-        As `accuracy_matrix` gives it.
+        As `accuracy_matrix` gives it. With seeds of tasks, ``over="seeds"``, methods are compared on seeds that both
+        have: a mean over three seeds and one over two of them differ by the third.
     reference : str
         One of its columns.
+    over : {"auto", "tasks", "seeds"}
+        What makes a pair of a matrix with seeds of tasks: a task, by the mean over its seeds, or every seed. "auto" as
+        in `accuracy_matrix`. Lines of other matrices are a pair each.
 
     Returns
     -------
@@ -160,13 +169,16 @@ def paired_tests(matrix: pd.DataFrame, reference: str) -> list[PairedTest]:
     if reference not in matrix.columns:
         accepted = ", ".join(map(str, matrix.columns)) or "none: nothing was run yet"
         raise ValueError(f"reference={reference!r} is not among the methods that were run; accepted are: {accepted}")
+    check_choice("over", over, OVER)
     found = []
     for column in matrix.columns:
         both = matrix[[reference, column]].dropna() if column != reference else pd.DataFrame()
         if both.empty:
             continue
-        gaps = (both[reference] - both[column]).to_numpy()
-        gaps = np.where(np.abs(gaps) < 1e-9, 0.0, gaps)
+        each = both[reference] - both[column]
+        if matrix.index.nlevels > 1 and over_tasks(over, matrix.index.levshape[0]):
+            each = each.groupby(level="task", sort=False).mean()
+        gaps = np.where(each.abs() < 1e-9, 0.0, each)
         p = 1.0 if not gaps.any() else float(stats.wilcoxon(gaps).pvalue)
         counts = (int((gaps > 0).sum()), int((gaps == 0).sum()), int((gaps < 0).sum()))
         found.append((str(column), len(gaps), float(gaps.mean()), *counts, p))
