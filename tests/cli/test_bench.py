@@ -294,6 +294,16 @@ def test_nothing_but_the_table_is_printed_where_there_is_no_terminal(grid):
     assert done.stdout.startswith("recipe,method,variant,from,source,target")
 
 
+def test_a_log_sees_now_and_then_that_the_sweep_goes_on(grid, tmp_path, monkeypatch):
+    path, options = grid
+    monkeypatch.setattr("bures.cli._sweep_progress.PAUSE", 0.0)
+    quiet = run(path, "--methods", "coral", *options, "--limit", 1, "--quiet")
+    assert "finished" not in quiet.stderr
+    done = run(path, "--methods", "coral", *options)
+    last = read_results(tmp_path / "results" / "two.jsonl")[-1]["key"]
+    assert done.stderr == f"2 of 2 finished, last {last}\n"
+
+
 def test_the_help_names_every_grid():
     assert sorted(NAMES.split(", ")) == grid_names()
 

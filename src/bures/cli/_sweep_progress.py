@@ -1,4 +1,4 @@
-"""The progress of a sweep on a terminal: a line for each method, a bar for all; elsewhere nothing."""
+"""The progress of a sweep: on a terminal a line for each method and a bar for all, in the log of a batch job lines."""
 
 from __future__ import annotations
 
@@ -15,22 +15,28 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bures.cli._streams import tell
+
 if TYPE_CHECKING:
     from bures.experiments import Event
 
 __all__ = ["sweep_progress"]
+
+PAUSE = 30.0  # seconds between lines where there is no terminal: short runs would fill a log
 
 
 @contextmanager
 def sweep_progress(
     title: str, cells: Sequence[Any], finished: set[str], *, quiet: bool
 ) -> Iterator[Callable[[Event], None] | None]:
-    """A live table on the standard error stream, of cells and the keys of the finished; None without a terminal."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    """A live table on the standard error stream, of cells and the keys of the finished; lines without a terminal."""
+    if quiet:
         yield None
         return
-    board = _Board(title, cells, finished)
+    console, board = Console(stderr=True), _Board(title, cells, finished)
+    if not console.is_terminal:
+        yield _Lines(board).note
+        return
     with Live(get_renderable=board.render, console=console, transient=True, refresh_per_second=2):
         yield board.note
 
@@ -73,18 +79,38 @@ class _Board:
                     continue  # not begun, or done: a line for each of forty methods would not fit
                 cells = [str(self.counts["finished"][method]), str(running or ""), str(failed or ""), str(total)]
                 table.add_row(Text(method), *cells)
-            done, total = self.counts["finished"].total(), self.totals.total()
-            bar = ProgressBar(total=total, completed=done, width=40)
+            bar = ProgressBar(total=self.totals.total(), completed=self.counts["finished"].total(), width=40)
             line = Table.grid(padding=(0, 1))
-            line.add_row(bar, Text(f"{done} of {total} finished{self._remaining(done, total)}"))
+            line.add_row(bar, Text(self.sum()))
             lines: list[Any] = [table, line]
             if self.last:
                 lines.append(Text(f"last failure: {self.last}", style="red", overflow="ellipsis", no_wrap=True))
             return Group(*lines)
 
+    def sum(self) -> str:
+        """How many cells are finished, and how long the others will take."""
+        done, total = self.counts["finished"].total(), self.totals.total()
+        return f"{done} of {total} finished{self._remaining(done, total)}"
+
     def _remaining(self, done: int, total: int) -> str:
         new, elapsed = done - self.before, time.monotonic() - self.since
-        if not new:
+        if not new or done == total:
             return ""
         minutes = elapsed / new * (total - done) / 60
         return f", about {minutes:.0f} minutes left" if minutes >= 1 else ", less than a minute left"
+
+
+class _Lines:
+    """A line now and then, when a cell has finished: who sends a sweep into a log wants to see that it goes on."""
+
+    def __init__(self, board: _Board) -> None:
+        self.board = board
+        self.last = board.since
+
+    def note(self, event: Event) -> None:
+        """Count an event, and tell of it where the last line is some time ago."""
+        self.board.note(event)
+        now = time.monotonic()
+        if event.what == "finished" and now - self.last >= PAUSE:
+            self.last = now
+            tell(f"{self.board.sum()}, last {event.cell.key}")
