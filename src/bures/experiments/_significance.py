@@ -102,9 +102,14 @@ def _columns(frame: pd.DataFrame) -> pd.Series[str]:
     return frame.apply(name, axis=1)
 
 
-def over_tasks(over: str, n_tasks: int) -> bool:
-    """Whether tasks are paired, by their means over seeds, and not single seeds of tasks."""
-    return over == "tasks" or (over == "auto" and n_tasks >= ENOUGH_TASKS)
+def over_tasks(over: str, count: int) -> bool:
+    """Whether so many tasks are paired, by their means over seeds, and not single seeds of tasks."""
+    return over == "tasks" or (over == "auto" and count >= ENOUGH_TASKS)
+
+
+def n_tasks(matrix: pd.DataFrame) -> int:
+    """How many tasks have their seeds in the lines of a matrix; none where lines are no seeds of tasks."""
+    return matrix.index.get_level_values("task").nunique() if matrix.index.nlevels > 1 else 0
 
 
 class PairedTest(NamedTuple):
@@ -176,7 +181,7 @@ def paired_tests(matrix: pd.DataFrame, reference: str, *, over: str = "auto") ->
         if both.empty:
             continue
         each = both[reference] - both[column]
-        if matrix.index.nlevels > 1 and over_tasks(over, matrix.index.levshape[0]):
+        if matrix.index.nlevels > 1 and over_tasks(over, n_tasks(matrix)):
             each = each.groupby(level="task", sort=False).mean()
         gaps = np.where(each.abs() < 1e-9, 0.0, each)
         p = 1.0 if not gaps.any() else float(stats.wilcoxon(gaps).pvalue)
