@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bures.methods import method_names, method_options
 from bures.training import Recipe, load_recipe, recipe_names
+from bures.training._recipe_files import recipe_content
 
 
 def written(tmp_path, text):
@@ -40,6 +41,34 @@ def test_a_file_names_what_differs_from_the_defaults(tmp_path):
     recipe = load_recipe(written(tmp_path, "method: ckw\nepochs: 3\noptions: {entropy: 0.1}\n"))
     assert recipe == Recipe(method="ckw", epochs=3, options={"entropy": 0.1})
     assert load_recipe(written(tmp_path, "")) == Recipe()
+
+
+def test_a_file_changes_a_recipe_that_it_is_based_on(tmp_path):
+    (tmp_path / "base.yaml").write_text("based_on: paper-code\nepochs: 3\noptions: {weight: 2.0, ramp: 1.0}\n")
+    path = written(tmp_path, "based_on: base.yaml\noptions: {ramp: 0.5}\n")
+    code = load_recipe("paper-code")
+    assert load_recipe(path) == code.override({"epochs": 3, "options.weight": 2.0, "options.ramp": 0.5})
+    assert load_recipe("paper-code") == code
+    assert recipe_content(path, library=False) == {"epochs": 3, "options": {"weight": 2.0, "ramp": 0.5}}
+    assert load_recipe(written(tmp_path, "based_on: null\n")) == Recipe()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("based_on: 3", ValueError, "based_on=3 is no text; accepted is the name of a recipe"),
+        ("based_on: paper", ValueError, "recipe.yaml: based_on: recipe='paper' is unknown; accepted are .*paper-text"),
+        ("based_on: none.yaml", FileNotFoundError, "recipe.yaml: based_on: recipe='.*none.yaml' is not a file"),
+        ("based_on: ./recipe.yaml", ValueError, "leads back to itself; accepted is a recipe not based on this one"),
+        ("based_on: round.yaml", ValueError, "based_on: .*round.yaml: based_on='.*recipe.yaml' leads back to itself"),
+        ("based_on: wrong.yaml", ValueError, "recipe.yaml: based_on: .*wrong.yaml: a recipe has no field 'rate'"),
+    ],
+)
+def test_what_is_wrong_with_a_base_is_named_with_the_file_that_names_it(text, kind, message, tmp_path):
+    (tmp_path / "round.yaml").write_text("based_on: recipe.yaml")
+    (tmp_path / "wrong.yaml").write_text("rate: 1")
+    with pytest.raises(kind, match=message):
+        load_recipe(written(tmp_path, text))
 
 
 def test_numbers_that_yaml_takes_for_text_are_numbers(tmp_path):

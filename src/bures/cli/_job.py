@@ -18,7 +18,7 @@ from bures.data._registry import from_anywhere, has_test_part
 from bures.files import read_json, read_yaml, write_json
 from bures.provenance import shell_command
 from bures.training import Recipe, RunFolder, StoppedBySignal
-from bures.training._recipe_files import is_recipe_file, recipe_content
+from bures.training._recipe_files import recipe_content
 from bures.training._run_folder import COMPARISON
 from bures.training._sizes import network_for
 
@@ -91,8 +91,7 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
 
 def names_batch_size(recipe: str | None, changes: Mapping[str, Any]) -> bool:
     """Whether the batch size is the user's own choice: an option, or in a recipe that is a file."""
-    own = recipe is not None and is_recipe_file(recipe)
-    return "batch_size" in changes or (own and "batch_size" in recipe_content(str(recipe)))
+    return "batch_size" in changes or (recipe is not None and "batch_size" in recipe_content(recipe, library=False))
 
 
 def fit_batch_size(recipe: Recipe, methods: list[str], source: Domain, target: Domain) -> tuple[Recipe, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from copy import deepcopy
 from dataclasses import fields
 from functools import cache
@@ -13,6 +14,8 @@ from bures.files import read_text, read_yaml
 from bures.training._recipe import Recipe
 
 __all__ = ["is_recipe_file", "load_recipe", "recipe_content", "recipe_names"]
+
+BASE = "based_on"  # of a file, beside the fields of a recipe
 
 
 def recipe_names() -> list[str]:
@@ -33,7 +36,8 @@ def load_recipe(name: str | Path) -> Recipe:
     Parameters
     ----------
     name : str or path
-        One of `recipe_names`, or a file that ends in ``.yaml`` or ``.yml``.
+        One of `recipe_names`, or a file that ends in ``.yaml`` or ``.yml``. A file may begin with ``based_on: NAME``, a
+        recipe of the library or a file beside it, and name only what it changes; ``options`` are changed one by one.
 
     Examples
     --------
@@ -48,8 +52,10 @@ def load_recipe(name: str | Path) -> Recipe:
         raise ValueError(f"{text}: {error}") from error
 
 
-def recipe_content(name: str | Path) -> dict[str, Any]:
-    """What a recipe names itself, given as for `load_recipe`; other fields have their defaults.
+def recipe_content(name: str | Path, *, library: bool = True) -> dict[str, Any]:
+    """What a recipe, given as for `load_recipe`, and those it is based on name; other fields have their defaults.
+
+    Without ``library`` it is what the files among them name: choices of the user.
 
     Examples
     --------
@@ -57,17 +63,42 @@ def recipe_content(name: str | Path) -> dict[str, Any]:
     >>> sorted(recipe_content("demo"))[:2]
     ['augment', 'batch_size']
     """
-    text = str(name)
+    return _with_base(os.path.normpath(name) if is_recipe_file(name) else str(name), (), library)
+
+
+def _with_base(name: str, above: tuple[str, ...], library: bool) -> dict[str, Any]:
+    """What a recipe names, on top of what that names which it is based on; ``above`` are those based on this one."""
+    content = _own_content(name) if library or is_recipe_file(name) else {}
+    base = content.pop(BASE, None)
+    if base is None:
+        return content
+    if not isinstance(base, str):
+        raise ValueError(f"{name}: {BASE}={base!r} is no text; accepted is the name of a recipe or of a file")
+    if is_recipe_file(base):
+        base = os.path.normpath(Path(name).parent / base)
+    if base in (*above, name):
+        raise ValueError(f"{name}: {BASE}={base!r} leads back to itself; accepted is a recipe not based on this one")
+    try:
+        inherited = _with_base(base, (*above, name), library)
+    except (ValueError, FileNotFoundError) as error:
+        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
+        raise kind(f"{name}: {BASE}: {error}") from error
+    if isinstance(content.get("options"), dict) and isinstance(inherited.get("options"), dict):
+        content["options"] = inherited["options"] | content["options"]
+    return inherited | content
+
+
+def _own_content(name: str) -> dict[str, Any]:
     if not is_recipe_file(name):
-        if text not in recipe_names():
+        if name not in recipe_names():
             raise ValueError(
-                f"recipe={text!r} is unknown; accepted are {', '.join(recipe_names())} and files that end in .yaml"
+                f"recipe={name!r} is unknown; accepted are {', '.join(recipe_names())} and files that end in .yaml"
             )
-        return deepcopy(_library_content(text))
-    path = Path(text)
+        return deepcopy(_library_content(name))
+    path = Path(name)
     if not path.is_file():
-        raise FileNotFoundError(f"recipe={text!r} is not a file")
-    return _parse(text, read_text(path, text))
+        raise FileNotFoundError(f"recipe={name!r} is not a file")
+    return _parse(name, read_text(path, name))
 
 
 @cache  # of grids each cell asks, and once more for every run that it may be in common with another grid
@@ -90,7 +121,7 @@ def _parse(name: str, text: str) -> dict[str, Any]:
         content = {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise ValueError(f"{name} holds a {type(content).__name__}; accepted are fields with their values")
-    known = {item.name for item in fields(Recipe)}
+    known = {item.name for item in fields(Recipe)} | {BASE}
     if unknown := sorted(set(content) - known):
         raise ValueError(f"{name}: a recipe has no field {unknown[0]!r}; accepted are {', '.join(sorted(known))}")
     return content
