@@ -76,6 +76,25 @@ def test_the_gradient_is_that_of_the_current_batch(n_seen):
     assert torch.autograd.gradcheck(lambda a, b: loss(a, y, b, p_t), arguments, rtol=1e-4)
 
 
+@pytest.mark.parametrize("means", [0.0, 1.0])
+def test_the_gradient_is_that_of_the_value_while_the_moments_know_fewer_samples_than_waves(means):
+    """Their covariances are singular then, and a batch turns them."""
+    loss = bures.RunningCKWLoss(4, 3, n_waves=64, means=means, bandwidth=3.0)
+    (first, (z_s, y_s, z_t, p_t)) = batches(2)
+    loss(*first)
+    loss.eval()
+    leaves = z_s.clone().requires_grad_(), z_t.clone().requires_grad_()
+    gradients = torch.autograd.grad(loss(leaves[0], y_s, leaves[1], p_t), leaves)
+    generator = torch.Generator().manual_seed(0)
+    to_s, to_t = (torch.randn(z.shape, generator=generator, dtype=z.dtype) for z in (z_s, z_t))
+    step = 1e-4
+    ahead, back = (
+        float(loss(z_s + sign * step * to_s, y_s, z_t + sign * step * to_t, p_t).detach()) for sign in (1, -1)
+    )
+    along = float((gradients[0] * to_s).sum() + (gradients[1] * to_t).sum())
+    assert along == pytest.approx((ahead - back) / (2 * step), rel=1e-3)
+
+
 def test_the_full_gradient_is_that_of_the_current_batch_times_what_the_moments_know():
     *seen, (z_s, y, z_t, p_t) = batches(4)
     options = {"n_waves": 6, "eps": 0.1, "bandwidth": 3.0, "decay": 0.8}

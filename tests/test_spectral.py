@@ -443,7 +443,19 @@ def test_gradient_of_the_covariance_fidelity_is_its_directional_derivative():
     assert float((gradient * torch.as_tensor(direction)).sum()) == pytest.approx((ahead - back) / (2 * step), rel=1e-6)
 
 
-def test_gradient_of_the_covariance_fidelity_stays_in_the_range_of_a_singular_matrix_at_every_scale():
+@pytest.mark.parametrize(("n", "m"), [(2, 12), (3, 2), (1, 4), (8, 3), (8, 8)])
+def test_gradient_of_the_covariance_fidelity_reaches_samples_fewer_than_dimensions(n, m):
+    """Samples turn their covariance out of its range; the fidelity is a nuclear norm of them with a known gradient."""
+    rng = np.random.default_rng(0)
+    a, b = (torch.as_tensor(rng.normal(size=(size, 6))).requires_grad_() for size in (n, m))
+    found = torch.autograd.grad(covariance_fidelity(a.T @ a, b.T @ b), (a, b))
+    polar = scipy.linalg.svd((b @ a.T).detach().numpy(), full_matrices=False)
+    polar = torch.as_tensor(polar[0] @ polar[2])
+    for gradient, expected in zip(found, (polar.T @ b.detach(), polar @ a.detach()), strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_gradient_of_the_covariance_fidelity_is_zero_outside_the_range_of_a_singular_matrix_at_every_scale():
     """Homogeneous of degree one half in each matrix, hence the gradient of degree minus one half in its own."""
     s, t = torch.as_tensor(covariance(0, rank=2)), torch.as_tensor(covariance(1))
     outside = torch.linalg.eigh(s)[1][:, :2]
@@ -454,7 +466,7 @@ def test_gradient_of_the_covariance_fidelity_stays_in_the_range_of_a_singular_ma
         return scale**0.5 * found
 
     one = gradient(1.0)
-    assert float((one @ outside).abs().max()) < 1e-6
+    assert float((outside.T @ one @ outside).abs().max()) < 1e-6
     for scale in (1e-8, 1e8):
         torch.testing.assert_close(gradient(scale), one, rtol=1e-6, atol=1e-6)
 

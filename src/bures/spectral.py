@@ -125,8 +125,9 @@ def product_nuclear_norm(a: Tensor, b: Tensor, method: str = "auto") -> Tensor:
 def covariance_fidelity(cov_s: Tensor, cov_t: Tensor) -> Tensor:
     """Trace of the square root of ``cov_s^(1/2) cov_t cov_s^(1/2)`` for two positive semi-definite matrices (d, d).
 
-    The gradient is half the optimal transport map between the centred Gaussians, restricted to the range of the
-    matrix it belongs to. Outside the range of a singular covariance the fidelity grows like a square root and has
+    The gradient is half the optimal transport map between the centred Gaussians. A singular covariance is moved from
+    its range into directions outside, and the gradient has both blocks of that, as the covariance of fewer samples than
+    dimensions needs. Variance that appears outside without any inside grows the fidelity like a square root, which has
     no derivative; nothing flows there.
     """
     fidelity: Tensor = apply(_CovarianceFidelity, cov_s, cov_t)[0]
@@ -428,13 +429,35 @@ def _half_transports(
 ) -> Iterator[Tensor]:
     """The gradients of the fidelity in both covariances; no derivative of them can be had."""
     refusal = "the second derivative of the Bures distance with respect to covariances"
-    for values, vectors, rotation in ((values_s, vectors_s, vh.mT), (values_t, vectors_t, u)):
-        yield _last_derivative(_half_transport(values, vectors, rotation, s), refusal, cov_s, cov_t)
+    side_s, side_t = (values_s, vectors_s, vh.mT), (values_t, vectors_t, u)
+    for own, other in ((side_s, side_t), (side_t, side_s)):
+        yield _last_derivative(_half_transport(*own, *other, s), refusal, cov_s, cov_t)
 
 
-def _half_transport(values: Tensor, vectors: Tensor, rotation: Tensor, s: Tensor) -> Tensor:
-    """Half the transport map of one covariance, ``L^-T (M^T M)^(1/2) L^-1 / 2``, on the covariance's range."""
-    inside = values > values.shape[-1] * torch.finfo(values.dtype).eps * values[-1]
+def _half_transport(
+    values: Tensor,
+    vectors: Tensor,
+    rotation: Tensor,
+    other_values: Tensor,
+    other_vectors: Tensor,
+    other_rotation: Tensor,
+    s: Tensor,
+) -> Tensor:
+    """Half the transport map T of one covariance, T L = L' U V^T for its root L and the other's L'.
+
+    On the covariance's range this is ``L^-T (M^T M)^(1/2) L^-1``, which is symmetric however it is rounded.
+    """
+    inside = _in_range(values)
     inverse_root = torch.where(inside, values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt(), 0.0)
-    left = (vectors * inverse_root) @ (rotation * s.sqrt())
-    return left @ left.mT / 2
+    inverse = vectors * inverse_root @ rotation
+    left = inverse * s.sqrt()
+    other_root = other_vectors * torch.where(_in_range(other_values), other_values, 0.0).sqrt()
+    moved = other_root @ (other_rotation * _not_structural_zero(s)) @ inverse.mT
+    basis = vectors * inside
+    outside = moved - basis @ (basis.mT @ moved)
+    return (left @ left.mT + outside + outside.mT) / 2
+
+
+def _in_range(values: Tensor) -> Tensor:
+    """Which eigenvalues (k,) of a covariance, sorted to the largest, are not rounding of zero."""
+    return values > values.shape[-1] * torch.finfo(values.dtype).eps * values[-1]

@@ -64,6 +64,15 @@ def test_coral_gives_the_source_the_moments_of_the_target():
     np.testing.assert_allclose(moved.mean(axis=0), xt.mean(axis=0))
 
 
+@pytest.mark.parametrize("reg", [1e-12, 1e-20, 1e-40])
+def test_coral_of_full_rank_does_not_depend_on_a_ridge_that_is_next_to_nothing(reg):
+    xs, xt = sample(40, 4, 0), sample(30, 4, 1, offset=3.0)
+    matrix = np.linalg.inv(sqrtm(covariance(xs))) @ sqrtm(covariance(xt))
+    expected = (xs - xs.mean(axis=0)) @ matrix + xt.mean(axis=0)
+    moved = CORAL(reg).fit_source_target(xs, None, xt).transform(xs, sample_domain=1)
+    np.testing.assert_allclose(moved, expected, rtol=1e-9, atol=1e-9)
+
+
 def test_coral_without_means_keeps_that_of_the_source(pair):
     xs, xt = pair
     moved = CORAL(align_means=False).fit_source_target(xs, None, xt).transform(xs, sample_domain=1)

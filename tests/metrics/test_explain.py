@@ -249,14 +249,26 @@ def all_values_within_classes(p, bandwidth, label_bandwidth, eps):
     return np.array(values)
 
 
-def test_the_null_level_is_that_of_all_permutations_within_classes(draw_problem):
+@pytest.mark.parametrize("bandwidth", [3.0, "shared", "per-block"])
+def test_the_null_level_is_that_of_all_permutations_within_classes(draw_problem, bandwidth):
     p = draw_problem("hard", n=5, m=5, d=2, k=2, seed=12, shift=2.0)
-    parts = explain(p, bandwidth=3.0, label_bandwidth=0.9, n_permutations=2000)
-    exact = all_values_within_classes(p, 3.0, 0.9, parts.eps)
+    p = p._replace(xt=3 * p.xt)
+    parts = explain(p, bandwidth=bandwidth, label_bandwidth=0.9, n_permutations=2000)
+    exact = all_values_within_classes(p, bandwidth, 0.9, parts.eps)
     assert len(exact) >= 60
     error = exact.std() / math.sqrt(2000)
     assert abs(parts.null_mean - exact.mean()) < 4 * error
     assert np.quantile(exact, 0.92) <= parts.null_95 <= np.quantile(exact, 0.98)
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_samples_of_weight_zero_are_not_in_the_null_level_of_per_block_bandwidths(draw_problem, kind):
+    p = draw_problem(kind, n=12, m=10, d=2, k=2, seed=12)
+    absent = p._replace(xs=np.vstack([p.xs, 50 * p.xs[:2]]), ys=np.concatenate([p.ys, p.ys[:2]]))
+    options = {"bandwidth": "per-block", "n_permutations": 20, "n_bootstrap": 0}
+    without = explain(p, sample_weight_s=np.ones(12), **options)
+    beside = explain(absent, sample_weight_s=np.repeat([1.0, 0.0], [12, 2]), **options)
+    assert beside.null_mean == pytest.approx(without.null_mean, rel=1e-9)
 
 
 def test_the_null_level_does_not_depend_on_who_came_from_which_domain(draw_problem):

@@ -313,6 +313,35 @@ def test_constant_features_find_nothing():
     assert bures.marginal_test(np.full((9, 2), 0.1), np.full((8, 2), 0.1)).p_value == 1.0
 
 
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "linear"])
+@pytest.mark.parametrize("statistic", ["ckw", "ckb", "means"])
+def test_rounding_is_no_shift_of_a_class_of_equal_samples(kernel, statistic):
+    """Beside another class the kernel's values of equal samples are rounded, by their place and so by their domain."""
+    rng = np.random.default_rng(5)
+    for n, m in ((150, 155), (301, 303), (1001, 333)):
+        ys, yt = np.arange(n) % 2, np.arange(m) % 2
+        for width in (3, 5, 7):
+            xs, xt = rng.normal(size=(n, width)), rng.normal(size=(m, width))
+            xs[ys == 0], xt[yt == 0] = 0.3, 0.3
+            options = {"statistic": statistic, "kernel": kernel, "n_permutations": 19}
+            row = bures.conditional_test(xs, ys, xt, yt, **options).classes[0]
+            assert (row.p_value, row.effect_size) == (1.0, 0.0)
+            xs[ys == 1], xt[yt == 1] = 1.7, 1.7
+            result = bures.conditional_test(xs, ys, xt, yt, per_class=False, **options)
+            assert (result.p_value, result.effect_size, result.z_score) == (1.0, 0.0, 0.0)
+            assert "all samples are equal" in str(result)
+
+
+def test_a_shift_is_found_in_a_class_whose_samples_differ_little_and_are_far_from_the_others():
+    rng = np.random.default_rng(0)
+    ys, yt = np.arange(60) % 2, np.arange(50) % 2
+    xs, xt = rng.normal(size=(60, 2)) + 1e6 * ys[:, None], rng.normal(size=(50, 2)) + 1e6 * yt[:, None]
+    xt[yt == 1, 0] += 1.5
+    for kernel in ("gaussian", "linear"):
+        found = bures.conditional_test(xs, ys, xt, yt, statistic="means", kernel=kernel, n_permutations=199)
+        assert found.shifted_classes == (1,)
+
+
 def test_a_class_of_one_domain_is_left_out_with_a_warning():
     xs, ys, xt, yt = same(k=3)
     with pytest.warns(bures.MissingClassWarning, match="class 1 occurs in one domain only"):

@@ -60,9 +60,11 @@ class RidgedCovariance:
 
     def power(self, x: Floats, exponent: float) -> Floats:
         """The rows x (n, d) times (C + ridge I) to a power: off the principal axes this is the ridge to the power."""
-        rest = self.ridge**exponent
-        along = (self.variances + self.ridge) ** exponent - rest
-        return np.asarray(rest * x + ((x @ self.axes) * along) @ self.axes.T)
+        inside = x @ self.axes
+        result = np.asarray((inside * (self.variances + self.ridge) ** exponent) @ self.axes.T)
+        if self.axes.shape[1] == len(self.axes):
+            return result  # nothing is off the axes: a tiny ridge to a negative power would show rounding
+        return np.asarray(result + self.ridge**exponent * (x - inside @ self.axes.T))
 
 
 @dataclass(frozen=True)

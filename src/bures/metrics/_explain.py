@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from bures.arrays import Array, check_count, check_seed, full_precision
 from bures.devices import cpu_by_default
 from bures.factors import Factor, LabelKernel, UnconditionalFactor
-from bures.kernels import Bandwidth, GramBlocks, Kernel
+from bures.kernels import Bandwidth, GramBlocks, Kernel, gram_blocks
 from bures.labels import Conditioning, Labels
 from bures.metrics._ckw import class_mean_terms, mean_term
 from bures.metrics._explanation import ClassTerms, Explanation
@@ -65,7 +66,8 @@ def explain(
     Notes
     -----
     Bandwidths and eps are those of the full samples throughout. **Null level**: samples change domains at random
-    within their class (the most probable one for soft labels), so only P(X|Y) is mixed and class counts stay.
+    within their class (the most probable one for soft labels), so only P(X|Y) is mixed and class counts stay. With
+    ``bandwidth="per-block"`` every permutation has bandwidths of its own, as there is no one kernel to keep.
     **Debiased value**: the estimator of Theorem 6 is biased upward; with :math:`h` the mean distance between half
     samples of each class, :math:`2 d^2 - h` is free of the part of the bias that falls like 1/n. In many dimensions
     the bias falls more slowly and part of it stays: compare with the null level. The interval is 1.96 standard
@@ -152,6 +154,7 @@ def _of_positive_weight(problem: ConditionalProblem) -> ConditionalProblem:
         return problem
     return dataclasses.replace(
         problem,
+        samples=(problem.samples[0][index_s], problem.samples[1][index_t]),
         source=_sub_kernel(problem.source, index_s),
         target=_sub_kernel(problem.target, index_t),
         known_blocks=[_sub_blocks(problem.blocks, index_s, index_t)],
@@ -199,9 +202,7 @@ def _null_sample(problem: ConditionalProblem, count: int, generator: torch.Gener
     if problem.source.labels.n_classes is None or count == 0:
         return torch.empty(0)
     n = len(problem.source.labels)
-    blocks = problem.blocks
-    between = blocks.ts.to(blocks.ss.dtype)
-    pooled = torch.cat([torch.cat([blocks.ss, between.T], dim=1), torch.cat([between, blocks.tt], dim=1)])
+    mixed_blocks = _mixed_blocks(problem)
     strata = torch.cat([_strata(problem.source.labels), _strata(problem.target.labels)]).cpu()
     # Hard labels and weights belong to places, which the permutation keeps; soft labels move with their samples.
     soft = "soft" in (problem.source.labels.kind, problem.target.labels.kind)
@@ -209,15 +210,33 @@ def _null_sample(problem: ConditionalProblem, count: int, generator: torch.Gener
     factor_s, factor_t = problem.source.factor(problem.eps), problem.target.factor(problem.eps)
     values = []
     for _ in range(count):
-        order = _permute_within(strata, generator).to(pooled.device)
-        mixed = pooled[order][:, order]
+        order = _permute_within(strata, generator).to(problem.source.weights.device)
         if rows is not None:
             factor_s = _with_rows(problem.source, rows[order[:n]]).factor(problem.eps)
             factor_t = _with_rows(problem.target, rows[order[n:]]).factor(problem.eps)
-        split = GramBlocks(mixed[:n, :n], mixed[n:, n:], mixed[n:, :n], None)
-        terms = bures_terms(split, factor_s, factor_t, _value_method(problem))
+        terms = bures_terms(mixed_blocks(order), factor_s, factor_t, _value_method(problem))
         values.append(terms.squared_distance.double().cpu())
     return torch.stack(values)
+
+
+def _mixed_blocks(problem: ConditionalProblem) -> Callable[[Tensor], GramBlocks]:
+    """What gives the blocks of the pooled samples in another order, of which the first are the source's."""
+    n = len(problem.source.labels)
+    options = problem.gram.keywords
+    if options["bandwidth"] == "per-block" and options["kernel"] in ("gaussian", "laplacian"):
+        # Blocks of several kernels: what two samples have in one says nothing of what they have in another.
+        samples = torch.cat(problem.samples)
+        options = {**options, "ws": problem.source.weights, "wt": problem.target.weights}
+        return lambda order: gram_blocks(samples[order[:n]], samples[order[n:]], **options)
+    blocks = problem.blocks
+    between = blocks.ts.to(blocks.ss.dtype)
+    pooled = torch.cat([torch.cat([blocks.ss, between.T], dim=1), torch.cat([between, blocks.tt], dim=1)])
+
+    def taken(order: Tensor) -> GramBlocks:
+        mixed = pooled[order][:, order]
+        return GramBlocks(mixed[:n, :n], mixed[n:, n:], mixed[n:, :n], None)
+
+    return taken
 
 
 def _with_rows(kernel: LabelKernel, rows: Tensor) -> LabelKernel:

@@ -14,7 +14,15 @@ from bures.testing._design import Design
 from bures.testing._engines import Engine, FeatureEngine, GramEngine, leading_directions
 from bures.testing._permutations import unordered
 
-__all__ = ["AGGREGATED", "Bandwidths", "check_kernel_options", "is_exact", "make_engine", "resolve_bandwidths"]
+__all__ = [
+    "AGGREGATED",
+    "Bandwidths",
+    "check_kernel_options",
+    "is_exact",
+    "make_engine",
+    "resolve_bandwidths",
+    "value_sizes",
+]
 
 EXACT_UP_TO = 512
 """Up to this many samples in both domains together, ``n_features="auto"`` uses the kernel itself."""
@@ -104,6 +112,24 @@ def make_engine(
     )
     features = feature_map.features(pooled)
     return FeatureEngine(features - features.mean(dim=0), design), feature_map.trace_error
+
+
+def value_sizes(pooled: Tensor, engine: Engine, kernel: Kernel, sigma2: float | None) -> Tensor:
+    """How large (N,) the numbers are that the kernel's values come from: these are rounded in proportion to them.
+
+    Samples that are equal differ by so much rounding, which is all that a test of a class of equal samples would see.
+    """
+    if callable(kernel):
+        assert isinstance(engine, GramEngine)
+        return engine.gram.diagonal().abs()
+    squares = (pooled - pooled.mean(dim=0)).square().sum(dim=1)
+    if kernel == "linear":
+        return squares
+    if kernel == "laplacian":  # whose distances are taken by differences
+        return torch.ones_like(squares)
+    assert sigma2 is not None
+    # Squared distances are differences of products; where the bandwidth would be lost in these they are taken directly.
+    return 1 + (squares / sigma2).clamp_max(torch.finfo(torch.float64).eps ** -0.5)
 
 
 def _pooled_gram(pooled: Tensor, kernel: Kernel, sigma2: float | None, numpy_callable: bool) -> Tensor:

@@ -16,7 +16,7 @@ from bures.testing._aggregate import aggregate, holm, permutation_p_value
 from bures.testing._design import Design
 from bures.testing._engines import Engine
 from bures.testing._permutations import log_arrangements, orders_within
-from bures.testing._representation import Bandwidths, is_exact, make_engine, resolve_bandwidths
+from bures.testing._representation import Bandwidths, is_exact, make_engine, resolve_bandwidths, value_sizes
 from bures.testing._result import ClassTest, ShiftTest
 from bures.wording import listed
 
@@ -36,6 +36,9 @@ RANGE = 1e70
 
 RESOLUTION = 1e-8
 """Differences below this share of the variance within classes are rounding."""
+
+ROUNDING = 16 * torch.finfo(torch.float64).eps
+"""So are differences below this share of the kernel's values, however small the variance within classes is."""
 
 
 @dataclass(frozen=True)
@@ -124,10 +127,12 @@ def run_test(
     if not (values.isfinite().all() and class_values.isfinite().all()):  # NaN is below and above nothing
         raise ValueError(f"kernel={kernel!r} has values of which no finite statistic can be formed; scale it down")
     scale = max(engine.scale for engine in engines)
-    observed, null, p_value, effect, z_score = _summary(values, scale)
+    sizes = [value_sizes(pooled, engine, kernel, sigma2) for engine, sigma2 in zip(engines, widths, strict=True)]
+    rounding = ROUNDING * torch.stack(sizes).amax(dim=0)
+    observed, null, p_value, effect, z_score = _summary(values, scale, float(rounding.max()))
     by_class = class_values.reshape(len(class_names), len(engines), -1) if parts else class_values
-    classes = _class_tests(by_class, parts, design, class_names, len(engines))
-    notes += _notes(design, class_names, classes, n_permutations, level, scale, trace_error)
+    classes = _class_tests(by_class, parts, design, class_names, len(engines), rounding)
+    notes += _notes(design, class_names, classes, n_permutations, level, scale <= float(rounding.max()), trace_error)
     return ShiftTest(
         kind=question.kind,
         statistic_name=question.statistic,
@@ -210,29 +215,29 @@ def _in_batches(part: _Class, question: Question, orders: Tensor) -> Tensor:
     return torch.cat([question.values(part.engine, piece) for piece in pieces])
 
 
-def _summary(values: Tensor, scale: float) -> tuple[float, Tensor, float, float, float]:
+def _summary(values: Tensor, scale: float, rounding: float) -> tuple[float, Tensor, float, float, float]:
     """Observed statistic, null sample, p-value, effect size and z score from statistics (engines, 1 + B)."""
-    resolution = RESOLUTION * scale
+    resolution = max(RESOLUTION * scale, rounding)
     combined = aggregate(values, resolution)
     p_value = permutation_p_value(combined, resolution if len(values) == 1 else 0.0)
     null = combined[1:]
     deviation = float(null.std(correction=0))
     z_score = float(combined[0] - null.mean()) / deviation if deviation > resolution else 0.0
     excess = values[:, 0] - values[:, 1:].mean(dim=1)
-    effect = float(excess.max()) / scale if scale > torch.finfo(torch.float64).tiny else 0.0
+    effect = float(excess.max()) / scale if scale > rounding else 0.0
     return float(combined[0]), null, p_value, effect, z_score
 
 
 def _class_tests(
-    values: Tensor, parts: list[_Class], design: Design, names: Sequence[Any], n_engines: int
+    values: Tensor, parts: list[_Class], design: Design, names: Sequence[Any], n_engines: int, rounding: Tensor
 ) -> tuple[ClassTest, ...]:
     counts = [count.tolist() for count in design.counts]
     if not parts:
         return ()
-    found = [
-        _summary(values[c], max(part.engine.scale for part in parts[c * n_engines : (c + 1) * n_engines]))
-        for c in range(len(names))
-    ]
+    found = []
+    for c in range(len(names)):
+        own = parts[c * n_engines : (c + 1) * n_engines]
+        found.append(_summary(values[c], max(part.engine.scale for part in own), float(rounding[own[0].places].max())))
     adjusted = holm([p_value for _, _, p_value, _, _ in found])
     return tuple(
         ClassTest(
@@ -256,7 +261,7 @@ def _notes(
     classes: tuple[ClassTest, ...],
     n_permutations: int,
     level: float,
-    scale: float,
+    all_equal: bool,
     trace_error: float,
 ) -> tuple[str, ...]:
     """What a reader of the p-values should know."""
@@ -277,7 +282,7 @@ def _notes(
             f"no class can be significant at level {level:g} after correction for {len(classes)} classes: that takes "
             f"at least {math.ceil(len(classes) / level) - 1} permutations, and there were {n_permutations}"
         )
-    if scale <= torch.finfo(torch.float64).tiny ** 0.5:
+    if all_equal:
         notes.append("within classes all samples are equal, so that there is nothing to permute")
     if trace_error > 0.2:
         notes.append(
