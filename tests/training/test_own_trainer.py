@@ -3,7 +3,8 @@
 import lightning as L
 import pytest
 import torch
-from small_runs import vectors
+from distributed_steps import own_trainer
+from small_runs import in_processes, vectors
 
 from bures.training import AdaptationModule, PairData, Recipe, assemble
 from bures.training._quiet import quiet
@@ -74,3 +75,12 @@ def test_a_checkpoint_is_read_in_another_precision(before, after, tmp_path):
     resumed = trained(other, tmp_path, 4, go_on_from=tmp_path / "half.ckpt")
     assert resumed.steps_done == 12
     assert {p.dtype for p in resumed.parameters()} == {torch.float64 if after == "64-true" else torch.float32}
+
+
+def test_steps_on_two_devices_are_those_of_one(tmp_path):
+    ranks, one = in_processes(own_trainer, 2, tmp_path, 2), own_trainer(1)
+    assert one["seen"] == [(number, 9, 9) for number in range(4)]
+    assert [rank["seen"] for rank in ranks] == [[(number, n, n) for number in range(4)] for n in (5, 4)]
+    for rank in ranks:
+        for name, value in one["weights"].items():
+            torch.testing.assert_close(rank["weights"][name], value, rtol=0, atol=1e-9)
