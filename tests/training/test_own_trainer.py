@@ -23,7 +23,7 @@ class Noting(AdaptationModule):
         return loss
 
 
-def trained(recipe, folder, epochs, *, save=None, go_on_from=None, direct=False):
+def trained(recipe, folder, epochs, *, save=None, go_on_from=None, direct=False, **options):
     """The module after some epochs of a trainer that is told nothing of the library."""
     source, target = vectors(32, seed=1, name="s"), vectors(24, seed=2, name="t", shift=1).hide_labels()[0]
     data = PairData(source, target, recipe)
@@ -37,6 +37,7 @@ def trained(recipe, folder, epochs, *, save=None, go_on_from=None, direct=False)
         trainer = L.Trainer(
             accelerator="cpu", devices=1, max_epochs=epochs, precision=recipe.precision, logger=False,
             enable_checkpointing=False, enable_model_summary=False, enable_progress_bar=False, default_root_dir=folder,
+            **options,
         )  # fmt: skip
         trainer.fit(module, datamodule=data, ckpt_path=go_on_from)
         if save is not None:
@@ -75,6 +76,18 @@ def test_a_checkpoint_is_read_in_another_precision(before, after, tmp_path):
     resumed = trained(other, tmp_path, 4, go_on_from=tmp_path / "half.ckpt")
     assert resumed.steps_done == 12
     assert {p.dtype for p in resumed.parameters()} == {torch.float64 if after == "64-true" else torch.float32}
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("of_recipe", [None, 1e6])
+@pytest.mark.parametrize("algorithm", ["norm", "value"])
+def test_the_trainer_may_clip_gradients_too(algorithm, of_recipe, precision, tmp_path):
+    recipe = Recipe(method="ckb", precision=precision, gradient_clip=of_recipe, optimiser="sgd", lr=0.1, **SMALL)
+    told = {"gradient_clip_val": 1e-3, "gradient_clip_algorithm": algorithm}
+    module = trained(recipe, tmp_path, 1, **told)
+    gradients = torch.cat([parameter.grad.flatten() for parameter in module.network.parameters()])
+    largest = gradients.norm() if algorithm == "norm" else gradients.abs().max()
+    assert float(largest) == pytest.approx(1e-3, rel=1e-2)
 
 
 def test_steps_on_two_devices_are_those_of_one(tmp_path):

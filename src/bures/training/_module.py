@@ -212,8 +212,17 @@ class AdaptationModule(L.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip by the recipe: the trainer refuses to in mixed precision, lest fused optimisers scale gradients."""
+        """Clip by the recipe, and by what a trainer of one's own was told.
+
+        The trainer's own clipping refuses to in mixed precision, lest fused optimisers scale gradients.
+        """
         self.clip_gradient(optimizer.param_groups)
+        if gradient_clip_val is not None and gradient_clip_val > 0:  # zero is the trainer's word for none
+            parameters = _parameters(optimizer.param_groups)
+            if gradient_clip_algorithm == "value":
+                torch.nn.utils.clip_grad_value_(parameters, gradient_clip_val)
+            else:
+                torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
 
     def _update(self) -> None:
         """What the trainer does with gradients, without its hooks."""
