@@ -76,6 +76,26 @@ def test_the_gradient_is_that_of_the_current_batch(n_seen):
     assert torch.autograd.gradcheck(lambda a, b: loss(a, y, b, p_t), arguments, rtol=1e-4)
 
 
+@pytest.mark.parametrize("n_seen", [0, 2])
+def test_the_gradient_is_right_before_the_moments_know_as_many_samples_as_waves(n_seen):
+    *seen, (z_s, y, z_t, p_t) = batches(n_seen + 1)
+    loss = bures.RunningCKWLoss(4, 3, n_waves=64, eps=0.1, bandwidth=3.0, means=0.0)
+    for batch in seen:
+        loss(*batch)
+    loss.eval()
+    arguments = z_s.requires_grad_(), z_t.requires_grad_()
+    gradients = torch.autograd.grad(loss(z_s, y, z_t, p_t), arguments)
+    # Steps of 1e-3: roots of eigenvalues that rounding leaves of zero are a noise of 1e-8 in the values.
+    for number, gradient in enumerate(gradients):
+        direction = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+        values = []
+        for step in (1e-3, -1e-3):
+            moved = [part.detach() for part in arguments]
+            moved[number] = moved[number] + step * direction
+            values.append(float(loss(moved[0], y, moved[1], p_t)))
+        assert float((gradient * direction).sum()) == pytest.approx((values[0] - values[1]) / 2e-3, rel=1e-3, abs=1e-5)
+
+
 def test_the_full_gradient_is_that_of_the_current_batch_times_what_the_moments_know():
     *seen, (z_s, y, z_t, p_t) = batches(4)
     options = {"n_waves": 6, "eps": 0.1, "bandwidth": 3.0, "decay": 0.8}

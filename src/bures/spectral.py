@@ -125,9 +125,9 @@ def product_nuclear_norm(a: Tensor, b: Tensor, method: str = "auto") -> Tensor:
 def covariance_fidelity(cov_s: Tensor, cov_t: Tensor) -> Tensor:
     """Trace of the square root of ``cov_s^(1/2) cov_t cov_s^(1/2)`` for two positive semi-definite matrices (d, d).
 
-    The gradient is half the optimal transport map between the centred Gaussians, restricted to the range of the
-    matrix it belongs to. Outside the range of a singular covariance the fidelity grows like a square root and has
-    no derivative; nothing flows there.
+    The gradient is half the optimal transport map between the centred Gaussians. Where a singular covariance gains a
+    direction, the fidelity grows like a square root and has no derivative: nothing flows there. Movements of its range,
+    such as those of samples that are fewer than their features, have their derivative.
     """
     fidelity: Tensor = apply(_CovarianceFidelity, cov_s, cov_t)[0]
     return fidelity
@@ -428,13 +428,31 @@ def _half_transports(
 ) -> Iterator[Tensor]:
     """The gradients of the fidelity in both covariances; no derivative of them can be had."""
     refusal = "the second derivative of the Bures distance with respect to covariances"
-    for values, vectors, rotation in ((values_s, vectors_s, vh.mT), (values_t, vectors_t, u)):
-        yield _last_derivative(_half_transport(values, vectors, rotation, s), refusal, cov_s, cov_t)
+    sides = (values_s, vectors_s, vh.mT), (values_t, vectors_t, u)
+    for own, other in (sides, sides[::-1]):
+        yield _last_derivative(_half_transport(*own, s, *other), refusal, cov_s, cov_t)
 
 
-def _half_transport(values: Tensor, vectors: Tensor, rotation: Tensor, s: Tensor) -> Tensor:
-    """Half the transport map of one covariance, ``L^-T (M^T M)^(1/2) L^-1 / 2``, on the covariance's range."""
+def _half_transport(
+    values: Tensor,
+    vectors: Tensor,
+    rotation: Tensor,
+    s: Tensor,
+    other_values: Tensor,
+    other_vectors: Tensor,
+    other_rotation: Tensor,
+) -> Tensor:
+    """Half the transport map T of one covariance, but for what T makes of directions outside of its range there.
+
+    With factors L of this covariance and K of the other, and ``K^T L`` of polar factor Q, ``T L = K Q``. In the range
+    that is ``L^-T (M^T M)^(1/2) L^-1``; where L moves out of the range, by more features than samples, T is needed
+    across its border too.
+    """
     inside = values > values.shape[-1] * torch.finfo(values.dtype).eps * values[-1]
     inverse_root = torch.where(inside, values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt(), 0.0)
     left = (vectors * inverse_root) @ (rotation * s.sqrt())
-    return left @ left.mT / 2
+    outside = vectors * ~inside
+    polar = other_rotation * _not_structural_zero(s) @ rotation.mT
+    moved = ((other_vectors * other_values.sqrt()) @ polar * inverse_root) @ vectors.mT
+    across = outside @ (outside.mT @ moved)
+    return (left @ left.mT + across + across.mT) / 2
