@@ -4,6 +4,7 @@ import lightning as L
 import pytest
 import torch
 from distributed_steps import own_trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 from small_runs import in_processes, vectors
 
 from bures.training import AdaptationModule, PairData, Recipe, assemble
@@ -36,8 +37,8 @@ def trained(recipe, folder, epochs, *, save=None, go_on_from=None, direct=False,
     with quiet():
         trainer = L.Trainer(
             accelerator="cpu", devices=1, max_epochs=epochs, precision=recipe.precision, logger=False,
-            enable_checkpointing=False, enable_model_summary=False, enable_progress_bar=False, default_root_dir=folder,
-            **options,
+            enable_checkpointing="callbacks" in options, enable_model_summary=False, enable_progress_bar=False,
+            default_root_dir=folder, **options,
         )  # fmt: skip
         trainer.fit(module, datamodule=data, ckpt_path=go_on_from)
         if save is not None:
@@ -64,6 +65,18 @@ def test_a_checkpoint_of_the_trainer_gives_the_same_end(method, precision, tmp_p
     assert resumed.seen == whole.seen[6:]
     for name, value in whole.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize("when", [{"every_n_epochs": 1}, {"every_n_train_steps": 3}])
+def test_a_checkpoint_of_a_callback_at_the_end_of_an_epoch_gives_the_same_end(when, tmp_path):
+    recipe = Recipe(method="ckb+mmd", queue=20, optimiser="sgd", schedule="cosine", lr=0.05, **SMALL)
+    keep = ModelCheckpoint(tmp_path, filename="{step}", save_top_k=-1, **when)
+    whole = trained(recipe, tmp_path, 4, callbacks=[keep])
+    for step in (3, 9):
+        resumed = trained(recipe, tmp_path, 4, go_on_from=tmp_path / f"step={step}.ckpt")
+        assert resumed.seen == whole.seen[step:]
+        for name, value in whole.state_dict().items():
+            assert torch.equal(resumed.state_dict()[name], value), name
 
 
 @pytest.mark.parametrize(

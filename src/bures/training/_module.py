@@ -115,11 +115,16 @@ class AdaptationModule(L.LightningModule):
         """The objective of one step; None where the step has been made."""
         loss = self._make_step(step)
         self.steps_done = step.number + 1
+        if self.steps_done % self.steps_per_epoch == 0:  # a checkpoint may be written before the epoch is said to end
+            self._move_data_on()
         return loss
 
     def on_train_epoch_end(self) -> None:
         """Tell the data where the next epoch begins, after the callbacks have looked at this one."""
-        data = getattr(self.trainer, "datamodule", None)
+        self._move_data_on()
+
+    def _move_data_on(self) -> None:
+        data = getattr(self._trainer, "datamodule", None)
         if isinstance(data, PairData):
             data.first_step = self.steps_done
 
