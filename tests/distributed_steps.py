@@ -1,5 +1,8 @@
 """Training steps for the tests with several processes: functions that such a process can import."""
 
+import os
+
+import lightning as L
 import torch
 import torch.distributed as dist
 from small_runs import pictures, vectors
@@ -48,6 +51,35 @@ def step_gradients(methods_and_batches):
         gradients = {name: parameter.grad for name, parameter in network.named_parameters()}
         found.append({"rows": len(step.x_s), "loss": loss.detach(), "gradients": gradients})
     return found
+
+
+class _Noting(AdaptationModule):
+    """Notes the numbers of its steps, and how many samples of them are its own."""
+
+    def training_step(self, step, batch_idx):
+        self.seen = [*getattr(self, "seen", []), (step.number, len(step.x_s), len(step.x_t))]
+        return super().training_step(step, batch_idx)
+
+
+def own_trainer(devices):
+    """Steps and final weights of two epochs in a trainer that is told nothing of the library but the devices."""
+    if devices > 1:
+        os.environ["LOCAL_RANK"] = str(dist.get_rank())  # the processes are there already
+    source, target = vectors(32, seed=1), vectors(24, seed=2, shift=1.0).hide_labels()[0]
+    recipe = Recipe(
+        method="ckb", head="linear", batch_size=9, epochs=2, queue=20, queue_full_gradient=True, queue_predictions=True,
+        optimiser="sgd", lr=0.05, gradient_clip=0.5, precision="64-true",
+    )  # fmt: skip
+    _, network, inputs = assemble(recipe, 4, source.samples.shape)
+    data = PairData(source, target, recipe)
+    module = _Noting(network, make_method("ckb", diversity=0.3), inputs, recipe, 2, 4)
+    trainer = L.Trainer(
+        accelerator="cpu", devices=devices, strategy="ddp" if devices > 1 else "auto", max_epochs=2,
+        precision=recipe.precision, logger=False, enable_checkpointing=False, enable_model_summary=False,
+        enable_progress_bar=False,
+    )  # fmt: skip
+    trainer.fit(module, datamodule=data)
+    return {"seen": module.seen, "weights": {name: value.detach() for name, value in network.named_parameters()}}
 
 
 def gathered_gradients(counts, known):

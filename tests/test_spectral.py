@@ -455,7 +455,7 @@ def test_gradient_of_the_covariance_fidelity_reaches_samples_fewer_than_dimensio
         torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_gradient_of_the_covariance_fidelity_is_zero_outside_the_range_of_a_singular_matrix_at_every_scale():
+def test_gradient_of_the_covariance_fidelity_leaves_out_directions_that_a_singular_matrix_may_gain_at_every_scale():
     """Homogeneous of degree one half in each matrix, hence the gradient of degree minus one half in its own."""
     s, t = torch.as_tensor(covariance(0, rank=2)), torch.as_tensor(covariance(1))
     outside = torch.linalg.eigh(s)[1][:, :2]
@@ -469,6 +469,20 @@ def test_gradient_of_the_covariance_fidelity_is_zero_outside_the_range_of_a_sing
     assert float((outside.T @ one @ outside).abs().max()) < 1e-6
     for scale in (1e-8, 1e8):
         torch.testing.assert_close(gradient(scale), one, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("ranks", [(2, 7), (7, 2), (1, 1), (3, 3), (2, 3), (7, 8)])
+def test_gradient_of_the_covariance_fidelity_moves_the_range_of_a_singular_matrix(ranks):
+    """In factors with Sigma = L L^T it is that of the nuclear norm of K^T L: K times the polar factor."""
+    rng = np.random.default_rng(3)
+    own, other = (torch.as_tensor(rng.normal(size=(6, rank))).requires_grad_() for rank in ranks)
+    found = torch.autograd.grad(covariance_fidelity(own @ own.T, other @ other.T), (own, other))
+    left, right = own.detach().numpy(), other.detach().numpy()
+    u, _, vh = np.linalg.svd(right.T @ left, full_matrices=False)
+    kept = min(*ranks, 6)
+    polar = u[:, :kept] @ vh[:kept]
+    for gradient, expected in zip(found, (right @ polar, left @ polar.T), strict=True):
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-6)
 
 
 def test_psd_eigh_clamps_rounding_below_zero():

@@ -125,10 +125,9 @@ def product_nuclear_norm(a: Tensor, b: Tensor, method: str = "auto") -> Tensor:
 def covariance_fidelity(cov_s: Tensor, cov_t: Tensor) -> Tensor:
     """Trace of the square root of ``cov_s^(1/2) cov_t cov_s^(1/2)`` for two positive semi-definite matrices (d, d).
 
-    The gradient is half the optimal transport map between the centred Gaussians. A singular covariance is moved from
-    its range into directions outside, and the gradient has both blocks of that, as the covariance of fewer samples than
-    dimensions needs. Variance that appears outside without any inside grows the fidelity like a square root, which has
-    no derivative; nothing flows there.
+    The gradient is half the optimal transport map between the centred Gaussians. Where a singular covariance gains a
+    direction, the fidelity grows like a square root and has no derivative: nothing flows there. Movements of its range,
+    such as those of samples that are fewer than their features, have their derivative.
     """
     fidelity: Tensor = apply(_CovarianceFidelity, cov_s, cov_t)[0]
     return fidelity

@@ -304,7 +304,17 @@ def test_gradient_is_finite_in_float32_when_all_points_coincide(metric):
     assert float(gradient.abs().max()) <= 1e-5
 
 
-def test_gradient_of_bures_covariance_at_a_singular_matrix_is_that_within_its_range():
+@pytest.mark.parametrize("sizes", [(3, 20), (20, 3), (5, 4)])
+def test_gradient_of_bures_covariance_reaches_samples_that_are_fewer_than_their_features(sizes):
+    generator = torch.Generator().manual_seed(0)
+    samples = [torch.randn(n, 8, generator=generator, dtype=torch.float64, requires_grad=True) for n in sizes]
+    covariances = (z.T.cov(correction=0) for z in samples)
+    found = torch.autograd.grad(bures.bures_covariance(*covariances), samples)
+    expected = torch.autograd.grad(bures.bures(*samples), samples)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+def test_gradient_of_bures_covariance_at_a_singular_matrix_leaves_out_the_direction_it_may_gain():
     """Σ_s = diag(4, 0): along the first axis the derivative is 1 - sqrt(t / s); nothing flows along the second."""
     cov_s = torch.diag(torch.tensor([4.0, 0.0], dtype=torch.float64)).requires_grad_()
     cov_t = torch.diag(torch.tensor([1.0, 9.0], dtype=torch.float64))

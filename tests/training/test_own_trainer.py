@@ -3,7 +3,9 @@
 import lightning as L
 import pytest
 import torch
-from small_runs import vectors
+from distributed_steps import own_trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from small_runs import in_processes, vectors
 
 from bures.training import AdaptationModule, PairData, Recipe, assemble
 from bures.training._quiet import quiet
@@ -22,7 +24,7 @@ class Noting(AdaptationModule):
         return loss
 
 
-def trained(recipe, folder, epochs, *, save=None, go_on_from=None, direct=False):
+def trained(recipe, folder, epochs, *, save=None, go_on_from=None, direct=False, **options):
     """The module after some epochs of a trainer that is told nothing of the library."""
     source, target = vectors(32, seed=1, name="s"), vectors(24, seed=2, name="t", shift=1).hide_labels()[0]
     data = PairData(source, target, recipe)
@@ -35,7 +37,8 @@ def trained(recipe, folder, epochs, *, save=None, go_on_from=None, direct=False)
     with quiet():
         trainer = L.Trainer(
             accelerator="cpu", devices=1, max_epochs=epochs, precision=recipe.precision, logger=False,
-            enable_checkpointing=False, enable_model_summary=False, enable_progress_bar=False, default_root_dir=folder,
+            enable_checkpointing="callbacks" in options, enable_model_summary=False, enable_progress_bar=False,
+            default_root_dir=folder, **options,
         )  # fmt: skip
         trainer.fit(module, datamodule=data, ckpt_path=go_on_from)
         if save is not None:
@@ -64,6 +67,18 @@ def test_a_checkpoint_of_the_trainer_gives_the_same_end(method, precision, tmp_p
         assert torch.equal(resumed.state_dict()[name], value), name
 
 
+@pytest.mark.parametrize("when", [{"every_n_epochs": 1}, {"every_n_train_steps": 3}])
+def test_a_checkpoint_of_a_callback_at_the_end_of_an_epoch_gives_the_same_end(when, tmp_path):
+    recipe = Recipe(method="ckb+mmd", queue=20, optimiser="sgd", schedule="cosine", lr=0.05, **SMALL)
+    keep = ModelCheckpoint(tmp_path, filename="{step}", save_top_k=-1, **when)
+    whole = trained(recipe, tmp_path, 4, callbacks=[keep])
+    for step in (3, 9):
+        resumed = trained(recipe, tmp_path, 4, go_on_from=tmp_path / f"step={step}.ckpt")
+        assert resumed.seen == whole.seen[step:]
+        for name, value in whole.state_dict().items():
+            assert torch.equal(resumed.state_dict()[name], value), name
+
+
 @pytest.mark.parametrize(
     ("before", "after"), [("64-true", "32-true"), ("64-true", "bf16-mixed"), ("32-true", "64-true")]
 )
@@ -74,3 +89,24 @@ def test_a_checkpoint_is_read_in_another_precision(before, after, tmp_path):
     resumed = trained(other, tmp_path, 4, go_on_from=tmp_path / "half.ckpt")
     assert resumed.steps_done == 12
     assert {p.dtype for p in resumed.parameters()} == {torch.float64 if after == "64-true" else torch.float32}
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("of_recipe", [None, 1e6])
+@pytest.mark.parametrize("algorithm", ["norm", "value"])
+def test_the_trainer_may_clip_gradients_too(algorithm, of_recipe, precision, tmp_path):
+    recipe = Recipe(method="ckb", precision=precision, gradient_clip=of_recipe, optimiser="sgd", lr=0.1, **SMALL)
+    told = {"gradient_clip_val": 1e-3, "gradient_clip_algorithm": algorithm}
+    module = trained(recipe, tmp_path, 1, **told)
+    gradients = torch.cat([parameter.grad.flatten() for parameter in module.network.parameters()])
+    largest = gradients.norm() if algorithm == "norm" else gradients.abs().max()
+    assert float(largest) == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_steps_on_two_devices_are_those_of_one(tmp_path):
+    ranks, one = in_processes(own_trainer, 2, tmp_path, 2), own_trainer(1)
+    assert one["seen"] == [(number, 9, 9) for number in range(4)]
+    assert [rank["seen"] for rank in ranks] == [[(number, n, n) for number in range(4)] for n in (5, 4)]
+    for rank in ranks:
+        for name, value in one["weights"].items():
+            torch.testing.assert_close(rank["weights"][name], value, rtol=0, atol=1e-9)

@@ -40,8 +40,8 @@ def bures_covariance(cov_s: Array, cov_t: Array) -> Scalar:
         d^2 = \mathrm{tr}\,\Sigma_s + \mathrm{tr}\,\Sigma_t - 2 \| L_t^\top L_s \|_*, \qquad \Sigma = L L^\top .
 
     It is the squared 2-Wasserstein distance between centred Gaussians. The gradient with respect to a singular matrix
-    is that of changes which keep its rank, such as those of fewer samples than dimensions: of variance that appears in
-    new directions the distance has none.
+    is that of movements that keep its rank, such as those of samples that are fewer than their features: where the
+    matrix gains a direction, the distance has none.
 
     Examples
     --------

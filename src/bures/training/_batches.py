@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import lightning as L
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from bures.data import Domain, TensorSamples
 from bures.training._holdout import n_kept
@@ -59,8 +59,12 @@ class _Steps(Dataset[Step]):
         return Step(number, self.source.samples.take(s), y_s, self.target.samples.take(t))
 
 
-class _RestOfEpoch:
-    """Numbers of the steps from the data's first to the end of its epoch, looked up anew for every epoch."""
+class _RestOfEpoch(DistributedSampler[int]):
+    """Numbers of the steps from the data's first to the end of its epoch, looked up anew for every epoch.
+
+    The same on every device, for each takes its part of a step. Lightning's trainer would deal out the steps of other
+    samplers among the devices, in an order of its own; one that is distributed already it leaves as it is.
+    """
 
     def __init__(self, data: PairData) -> None:
         self.data = data

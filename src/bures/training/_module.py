@@ -115,11 +115,16 @@ class AdaptationModule(L.LightningModule):
         """The objective of one step; None where the step has been made."""
         loss = self._make_step(step)
         self.steps_done = step.number + 1
+        if self.steps_done % self.steps_per_epoch == 0:  # a checkpoint may be written before the epoch is said to end
+            self._move_data_on()
         return loss
 
     def on_train_epoch_end(self) -> None:
         """Tell the data where the next epoch begins, after the callbacks have looked at this one."""
-        data = getattr(self.trainer, "datamodule", None)
+        self._move_data_on()
+
+    def _move_data_on(self) -> None:
+        data = getattr(self._trainer, "datamodule", None)
         if isinstance(data, PairData):
             data.first_step = self.steps_done
 
@@ -212,8 +217,17 @@ class AdaptationModule(L.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip by the recipe: the trainer refuses to in mixed precision, lest fused optimisers scale gradients."""
+        """Clip by the recipe, and by what a trainer of one's own was told.
+
+        The trainer's own clipping refuses to in mixed precision, lest fused optimisers scale gradients.
+        """
         self.clip_gradient(optimizer.param_groups)
+        if gradient_clip_val is not None and gradient_clip_val > 0:  # zero is the trainer's word for none
+            parameters = _parameters(optimizer.param_groups)
+            if gradient_clip_algorithm == "value":
+                torch.nn.utils.clip_grad_value_(parameters, gradient_clip_val)
+            else:
+                torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
 
     def _update(self) -> None:
         """What the trainer does with gradients, without its hooks."""
