@@ -15,6 +15,7 @@ from bures.training._augment import AUGMENTATIONS
 from bures.training._inputs import Inputs
 from bures.training._recipe import Recipe
 from bures.training._sizes import network_for, stored_side
+from bures.wording import reason_of
 
 __all__ = ["NetworkSpec", "assemble", "fit_samples"]
 
@@ -218,10 +219,9 @@ def _check_side(network: Network, name: str, field: str, side: int) -> None:
         with evaluation_mode(network.backbone), torch.no_grad():
             network.backbone(torch.zeros(1, preprocessing.channels, side, side))
     except (RuntimeError, AssertionError, ValueError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(
-            f"network={name!r} fails on images of {side} x {side} pixels ({field}={side}): {reason}; it was made for "
-            f"image_size={preprocessing.input_size}"
+            f"network={name!r} fails on images of {side} x {side} pixels ({field}={side}): {reason_of(error)}; it was "
+            f"made for image_size={preprocessing.input_size}"
         ) from error
 
 
