@@ -8,9 +8,9 @@ A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<
                                             recipe, and TASK may be "mean". Where seeds are missing, the section that
                                             has the number says so with the next question
     seeds GRID RECIPE METHOD                how many seeds are finished, such as "one of three seeds"
-    paired GRID RECIPE METHOD OTHER FIELD   signed-rank test over tasks of METHOD against OTHER: difference, p or p_holm.
-                                            RECIPE may be two, as "a+b", for a method of the one and a control of the
-                                            other; methods that both have are named "ckw (a)"
+    paired GRID RECIPE METHOD OTHER FIELD   signed-rank test over tasks of METHOD against OTHER: difference, p or
+                                            p_holm. RECIPE may be two, as "a+b", for a method of the one and a
+                                            control of the other; methods that both have are named "ckw (a)"
     seed GRID RECIPE METHOD TASK NUMBER     the run with this number in the order of accuracy, from 0; -1 is the best
     trial KEY                               a trial, in results/trials.jsonl
     order GRID RECIPE VALIDATOR             rank correlation of a score with the accuracy over the trials of a recipe
@@ -88,7 +88,12 @@ OVERVIEW = (
     ("MNIST → USPS, LeNet", "digits", ("digits", "digits-best"), "mnist:usps"),
     ("Office10, frozen ResNet-50", "office10", ("office10-features", "office10-features-best"), "mean"),
     ("Office10, frozen AlexNet (pool5)", "office10-alexnet", ("office10-features",), "mean"),
-    ("Office10, ResNet-50 fine-tuned", "office10-images", ("office10", "office10-best", "office10-aligned+office10-best"), "mean"),
+    (
+        "Office10, ResNet-50 fine-tuned",
+        "office10-images",
+        ("office10", "office10-best", "office10-aligned+office10-best"),
+        "mean",
+    ),
     ("Office-Home, frozen ResNet-50", "office-home", ("office-home-features", "office-home-features-best"), "mean"),
     (
         "Office-Home, ResNet-50 fine-tuned",
@@ -234,9 +239,7 @@ def paired(grid: str, recipe: str, method: str, other: str, field: str) -> str:
     return f"{value:+.1f}" if field == "difference" else f"{value:.2g}"
 
 
-def complete_trials(
-    grid: str, recipe: str, changed: str = ""
-) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+def complete_trials(grid: str, recipe: str, changed: str = "") -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
     """Trials of a recipe's options on some tasks of a grid: names of the tasks, and how each setting ended on them.
 
     Of those with and those without a change, ``changed="NAME=VALUE"`` and ``changed="-NAME=VALUE"``; of all without it.

@@ -17,7 +17,7 @@ from bures.experiments._outcomes import outcomes
 from bures.experiments._shallow import SHALLOW, SHALLOW_RECIPE
 from bures.testing._aggregate import holm
 
-__all__ = ["OVER", "PairedTest", "Ranking", "accuracy_matrix", "nemenyi", "paired_tests", "rank_methods"]
+__all__ = ["OVER", "PairedTest", "Ranking", "accuracy_matrix", "nemenyi", "over_tasks", "paired_tests", "rank_methods"]
 
 ENOUGH_TASKS = 6  # with fewer pairs no signed-rank test can fall below 0.05 on both sides
 OVER = ("auto", "tasks", "seeds")
@@ -176,7 +176,7 @@ def paired_tests(matrix: pd.DataFrame, reference: str, *, over: str = "auto") ->
         if both.empty:
             continue
         each = both[reference] - both[column]
-        if matrix.index.nlevels > 1 and over_tasks(over, matrix.index.levshape[0]):
+        if matrix.index.nlevels > 1 and over_tasks(over, matrix.index.get_level_values("task").nunique()):
             each = each.groupby(level="task", sort=False).mean()
         gaps = np.where(each.abs() < 1e-9, 0.0, each)
         p = 1.0 if not gaps.any() else float(stats.wilcoxon(gaps).pvalue)
