@@ -17,7 +17,7 @@ from bures.training._recipe import Recipe
 from bures.training._sizes import network_for, stored_side
 from bures.wording import reason_of
 
-__all__ = ["NetworkSpec", "assemble", "fit_samples"]
+__all__ = ["NetworkSpec", "assemble", "fit_samples", "start_network"]
 
 COLOURS = 3  # channels of photographs
 
@@ -115,9 +115,8 @@ def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[
     spec = _features_spec(recipe, n_classes, *shapes) if len(shapes[0]) == 1 else None
     if spec is None:
         spec = _images_spec(recipe, n_classes, *shapes)
-    weights = None if spec.name == "identity" else recipe.weights
     spec = replace(spec, backbone_batchnorm=recipe.backbone_batchnorm)
-    network, inputs = spec.build(weights=weights, download=recipe.download_weights, seed=recipe.seed)
+    network, inputs = start_network(spec, recipe)
     freeze_stages(network.backbone, recipe.frozen_stages)
     if inputs.preprocessing is not None:
         for field, side in (("image_size", spec.image_size), ("training_size", recipe.training_size)):
@@ -126,6 +125,12 @@ def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[
     second = None if recipe.second_view is None else AUGMENTATIONS[recipe.second_view]
     first, size = AUGMENTATIONS[recipe.augment], recipe.training_size
     return spec, network, replace(inputs, augmentation=first, training_size=size, second_view=second)
+
+
+def start_network(spec: NetworkSpec, recipe: Recipe) -> tuple[Network, Inputs]:
+    """The network as it is before the first step of a recipe, and what is done to its inputs at evaluation."""
+    weights = None if spec.name == "identity" else recipe.weights
+    return spec.build(weights=weights, download=recipe.download_weights, seed=recipe.seed)
 
 
 def fit_samples(samples: Samples, spec: NetworkSpec) -> Samples:
