@@ -57,6 +57,7 @@ def test_tasks_are_compared_on_the_seeds_that_both_methods_have():
     assert paired_tests(matrix, "a") == [test]  # there are six tasks
     (test,) = paired_tests(matrix, "a", over="seeds")
     assert (test.n, test.difference, test.wins) == (10, 1.0, 10)
+    assert paired_tests(matrix.rename_axis([None, None]), "a", over="seeds") == [test]  # whose names are not needed
     with pytest.raises(ValueError, match="over='lines' is unknown"):
         paired_tests(matrix, "a", over="lines")
 

@@ -106,7 +106,7 @@ def show_tests(matrix: pd.DataFrame, reference: str, over: str, title: str | Non
     from bures.experiments import paired_tests
     from bures.experiments._significance import over_tasks
 
-    by_task = not matrix.empty and over_tasks(over, matrix.index.get_level_values("task").nunique())
+    by_task = not matrix.empty and over_tasks(over, matrix.index.get_level_values(0).nunique())
     pairs = "tasks, means over the seeds that both have" if by_task else "seeds of tasks, not independent evidence"
     heading = "" if title is None else f"{title}: "
     what = Text(f"{heading}{reference} against the others, signed-rank test over {pairs}")

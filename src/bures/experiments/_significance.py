@@ -176,7 +176,7 @@ def paired_tests(matrix: pd.DataFrame, reference: str, *, over: str = "auto") ->
         if both.empty:
             continue
         each = both[reference] - both[column]
-        if matrix.index.nlevels > 1 and over_tasks(over, matrix.index.get_level_values("task").nunique()):
+        if matrix.index.nlevels > 1 and over_tasks(over, matrix.index.get_level_values(0).nunique()):
             each = each.groupby(level="task", sort=False).mean()
         gaps = np.where(each.abs() < 1e-9, 0.0, each)
         p = 1.0 if not gaps.any() else float(stats.wilcoxon(gaps).pvalue)
