@@ -203,6 +203,19 @@ def test_every_object_that_a_page_names_is_in_the_reference():
     assert missing == []
 
 
+MODULES = ("experiments", "feature_maps", "figures", "losses", "metrics", "moments", "report", "running_losses",
+           "selection", "shift", "testing", "training")  # fmt: skip
+
+
+@pytest.mark.parametrize("module", ["bures", *(f"bures.{name}" for name in MODULES)])
+def test_every_public_class_and_function_is_in_the_reference(module):
+    known = doc_pages.documented_names()
+    loaded = importlib.import_module(module)
+    public = [name for name in loaded.__all__ if callable(getattr(loaded, name))]
+    assert public
+    assert [name for name in public if not {f"{module}.{name}", f"bures.{name}"} & known] == []
+
+
 def test_every_page_has_its_place_in_the_site():
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     entries = [line for block in doc_pages.blocks(index) if block.kind == "{toctree}"

@@ -11,7 +11,7 @@ from bures.methods import method_info, method_names, method_options
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]  # the benchmarks are no part of the package
 
-from page_tables import check_only, fill_tables, update  # noqa: E402
+from page_tables import check_only, fill_tables, markdown_table, update  # noqa: E402
 
 from benchmarks.report import machine  # noqa: E402
 
@@ -27,22 +27,22 @@ def shipped() -> list[str]:
 
 def methods_table() -> str:
     """One row for each method: what it matches, in short, its paper, the cost of a step as a formula, what it needs."""
-    lines = ["| method | matches | in short | paper | cost of a step | needs |", "| --- " * 6 + "|"]
+    heads = ("method", "matches", "in short", "paper", "cost of a step", "needs")
+    rows = []
     for info in map(method_info, shipped()):
         needs = info.samples if info.samples != "any" else ""
         needs = needs if info.requires is None else f"`bures[{info.requires}]` {needs}".strip()
-        cells = [f"`{info.name}`", info.matches, info.summary, info.paper, info.cost, needs]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([f"`{info.name}`", info.matches, info.summary, info.paper, info.cost, needs])
+    return markdown_table(heads, rows, "l" * len(heads))
 
 
 def options_table() -> str:
     """The options of each method with their defaults."""
-    lines = ["| method | options and defaults |", "| --- | --- |"]
+    rows = []
     for name in shipped():
         options = ", ".join(f"`{option}={_plain(value)}`" for option, value in method_options(name).items())
-        lines.append(f"| `{name}` | {options or 'none'} |")
-    return "\n".join(lines)
+        rows.append([f"`{name}`", options or "none"])
+    return markdown_table(("method", "options and defaults"), rows, "ll")
 
 
 def _plain(value: object) -> str:
@@ -58,17 +58,15 @@ def cost_table(folder: Path = RESULTS) -> str:
     for manifest in manifests:
         rows = {(row["method"], row["batch_size"]): row for row in manifest["results"]}
         columns += [(machine(manifest), size, rows) for size in sorted({size for _, size in rows})]
-    header = ["method", *(f"{place}, batch {size}: ms (ratio)" for place, size, _ in columns)]
-    lines = ["| " + " | ".join(header) + " |", "| --- |" + " ---: |" * len(columns)]
-    source = [_cell(_source(rows, size), 1.0) for _, size, rows in columns]
-    lines.append("| " + " | ".join(["`source`", *source]) + " |")
+    heads = ["method", *(f"{place}, batch {size}: ms (ratio)" for place, size, _ in columns)]
+    lines = [["`source`", *(_cell(_source(rows, size), 1.0) for _, size, rows in columns)]]
     names = dict.fromkeys(name for _, _, rows in columns for name, _ in rows)
     for name in names:
         found = [rows.get((name, size)) for _, size, rows in columns]
         images = any(row is not None and row["samples"] == "images" for row in found)
         cells = ["" if row is None else _cell(row["step_ms"], row["ratio"]) for row in found]
-        lines.append("| " + " | ".join([f"`{name}`" + (" (images)" if images else ""), *cells]) + " |")
-    return "\n".join(lines)
+        lines.append([f"`{name}`" + (" (images)" if images else ""), *cells])
+    return markdown_table(heads, lines, "l" + "r" * len(columns))
 
 
 def _source(rows: dict[tuple[str, int], dict], size: int) -> float:

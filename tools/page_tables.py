@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bures.files import write_text
 
-__all__ = ["check_only", "fill_tables", "update"]
+__all__ = ["check_only", "fill_tables", "markdown_table", "update"]
 
 
 def fill_tables(text: str, known: Mapping[str, Callable[[], str]]) -> str:
@@ -22,6 +22,15 @@ def fill_tables(text: str, known: Mapping[str, Callable[[], str]]) -> str:
         return f"{match[1]}\n\n{known[match[2]]()}\n\n<!-- end -->"
 
     return re.sub(r"(<!-- table ([^\n]+?) -->)\n.*?<!-- end -->", fill, text, flags=re.S)
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Iterable[object]], sides: str) -> str:
+    """A table in Markdown; ``sides`` has a letter for each column, l where its text stands to the left, else r."""
+    rules = [{"l": "---", "r": "---:"}[side] for side in sides]
+    assert len(rules) == len(heads)
+    bars = "\\|"  # in a cell they would end it
+    lines = [heads, rules, *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", bars) for cell in line) + " |" for line in lines)
 
 
 def check_only(description: str | None, arguments: list[str] | None = None) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
-from page_tables import check_only, fill_tables, update  # noqa: E402
+from page_tables import check_only, fill_tables, markdown_table, update  # noqa: E402
 
 PAGE = ROOT / "docs" / "quality.md"
 RESULTS = ROOT / "results" / "quality"
@@ -40,7 +40,7 @@ def coverage(told: dict) -> str:
         )
         for name, c in told.items()
     ]
-    return markdown(("package", "lines run", "branches run"), rows)
+    return markdown_table(("package", "lines run", "branches run"), rows, "lll")
 
 
 def mutation(told: dict) -> str:
@@ -57,23 +57,19 @@ def mutation(told: dict) -> str:
         if c
     ]
     missing = ", ".join(f"`{path.removeprefix('src/bures/')}`" for path in told["not_tried"])
-    found = markdown(("file", "faults", "noticed", "survivors", "explained"), rows)
+    found = markdown_table(("file", "faults", "noticed", "survivors", "explained"), rows, "lllll")
     return f"{found}\n\nNot tried as a whole yet: {missing}." if missing else found
 
 
 def oldest(told: dict) -> str:
     rows = [(name, c["passed"], c["skipped"], c["failed"]) for name, c in told["parts"].items()]
     pins = ", ".join(pin.replace("==", " ") for pin in told["pins"])
-    return f"With Python {told['python']} and {pins}:\n\n" + markdown(("tests", "passed", "skipped", "failed"), rows)
+    table = markdown_table(("tests", "passed", "skipped", "failed"), rows, "llll")
+    return f"With Python {told['python']} and {pins}:\n\n{table}"
 
 
 def shares(part: int, whole: int) -> str:
     return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "none"
-
-
-def markdown(head: tuple, rows: list[tuple]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 TABLES = {"coverage": coverage, "mutation": mutation, "oldest": oldest}

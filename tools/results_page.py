@@ -8,9 +8,9 @@ A marker is an HTML comment. ``<!-- table NAME -->`` is followed by a table, ``<
                                             recipe, and TASK may be "mean". Where seeds are missing, the section that
                                             has the number says so with the next question
     seeds GRID RECIPE METHOD                how many seeds are finished, such as "one of three seeds"
-    paired GRID RECIPE METHOD OTHER FIELD   signed-rank test over tasks of METHOD against OTHER: difference, p, p_holm.
-                                            RECIPE may be two, as "a+b", for a method of the one and a control of the
-                                            other; methods that both have are named "ckw (a)"
+    paired GRID RECIPE METHOD OTHER FIELD   signed-rank test over tasks of METHOD against OTHER: difference, p or
+                                            p_holm. RECIPE may be two, as "a+b", for a method of the one and a
+                                            control of the other; methods that both have are named "ckw (a)"
     seed GRID RECIPE METHOD TASK NUMBER     the run with this number in the order of accuracy, from 0; -1 is the best
     trial KEY                               a trial, in results/trials.jsonl
     order GRID RECIPE VALIDATOR             rank correlation of a score with the accuracy over the trials of a recipe
@@ -60,11 +60,11 @@ import figure_parts  # noqa: E402
 import testing_tables  # noqa: E402
 import trial_tables  # noqa: E402
 import validator_tables  # noqa: E402
-from page_tables import check_only, fill_tables, update  # noqa: E402
+from page_tables import check_only, fill_tables, markdown_table, update  # noqa: E402
 
 from benchmarks import scale  # noqa: E402
 from benchmarks.report import machine, read_trainings  # noqa: E402
-from benchmarks.table import markdown_table  # noqa: E402
+from benchmarks.table import markdown_table as times_table  # noqa: E402
 
 PAGES = (
     ROOT / "docs" / "results.md",
@@ -173,7 +173,7 @@ def overview_table() -> str:
     """
     methods = (*ALIGN_NOTHING, *FAMILY)
     heads = ["data, what is trained", "recipe", "seeds", "paper: CKB", "paper: CKB+MMD", *methods, "best of the recipe"]
-    lines = ["| " + " | ".join(heads) + " |", "| --- | --- | ---: |" + " ---: |" * (len(methods) + 2) + " --- |"]
+    lines = []
     for name, grid, recipes, task in OVERVIEW:
         printed = [paper(load_grid(grid).paper or "", row, task).split(" ±")[0] for row in ("CKB", "CKB+MMD")]
         network = paper_table(load_grid(grid).paper or "").network
@@ -193,9 +193,8 @@ def overview_table() -> str:
             if best is not None and rows[best].seeds not in seeds:
                 last += f" ({rows[best].seeds})"
             named = f"`{own}`" + (f", controls of `{controls}`" if controls else "")
-            cells = [name, named, ", ".join(seeds), *printed, *shown, last]
-            lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            lines.append([name, named, ", ".join(seeds), *printed, *shown, last])
+    return markdown_table(heads, lines, "ll" + "r" * (len(methods) + 3) + "l")
 
 
 @cache
@@ -210,12 +209,11 @@ def paired_table(grid: str, reference: str, recipe: str | None = None) -> str:
     matrix = matrix_of(grid, recipe)
     if reference not in matrix.columns:
         return f"{reference} was not run yet."
-    lines = ["| method | pairs | difference | wins, ties, losses | p | p (Holm) |", "| --- |" + " ---: |" * 5]
+    lines = []
     for test in paired_tests(matrix, reference):
         counts = f"{test.wins}, {test.ties}, {test.losses}"
-        cells = [test.method, str(test.n), f"{test.difference:+.1f}", counts, f"{test.p:.2g}", f"{test.p_holm:.2g}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append([test.method, test.n, f"{test.difference:+.1f}", counts, f"{test.p:.2g}", f"{test.p_holm:.2g}"])
+    return markdown_table(("method", "pairs", "difference", "wins, ties, losses", "p", "p (Holm)"), lines, "lrrrrr")
 
 
 def ranks(grid: str, *, draw: bool) -> str:
@@ -286,16 +284,15 @@ def mean_scores(complete: dict[str, dict[str, Any]], validator: str) -> dict[str
 def option_trials_table(grid: str, recipe: str, changed: str = "") -> str:
     """Trials of a recipe's options on some tasks of a grid: accuracies, and the score that the choice was made by."""
     tasks, complete = complete_trials(grid, recipe, changed)
-    heads = [f"{name}, {what}" for what in ("%", "score") for name in tasks.values()]
-    lines = ["| method | changes | " + " | ".join([*heads, "mean score"]) + " |"]
-    lines.append("| --- | --- |" + " ---: |" * (len(heads) + 1))
+    columns = [*(f"{name}, {what}" for what in ("%", "score") for name in tasks.values()), "mean score"]
+    lines = []
     scores = mean_scores(complete, "im")
     for name in sorted(complete, key=scores.__getitem__, reverse=True):
         finals = [complete[name][task] for task in tasks]
         cells = [f"{100 * final['accuracy']:.1f}" for final in finals]
         cells += [f"{final['scores']['im']:.3f}" for final in finals]
-        lines.append("| " + " | ".join([name, *cells, f"{scores[name]:.3f}"]) + " |")
-    return "\n".join(lines)
+        lines.append([*name.split(" | ", 1), *cells, f"{scores[name]:.3f}"])
+    return markdown_table(["method", "changes", *columns], lines, "ll" + "r" * len(columns))
 
 
 def ranked_trials_table(grid: str, recipe: str, method: str, changed: str) -> str:
@@ -307,13 +304,13 @@ def ranked_trials_table(grid: str, recipe: str, method: str, changed: str) -> st
          for name, finals in complete.items()}
     )  # fmt: skip
     ranks = scores.rank(axis="columns", ascending=False).mean()
-    lines = ["| changes | mean rank | " + " | ".join([*(f"{name}, %" for name in tasks.values()), "mean, %"]) + " |"]
-    lines.append("| --- |" + " ---: |" * (len(tasks) + 2))
+    heads = ["changes", "mean rank", *(f"{name}, %" for name in tasks.values()), "mean, %"]
+    lines = []
     for name in ranks.sort_values(kind="stable").index:
         accuracies = [100 * complete[name][task]["accuracy"] for task in tasks]
         cells = [f"{ranks[name]:.1f}", *(f"{value:.1f}" for value in [*accuracies, mean(accuracies)])]
-        lines.append("| " + " | ".join([name.partition(" | ")[2] or "none", *cells]) + " |")
-    return "\n".join(lines)
+        lines.append([name.partition(" | ")[2] or "none", *cells])
+    return markdown_table(heads, lines, "l" + "r" * (len(heads) - 1))
 
 
 def order(grid: str, recipe: str, validator: str) -> str:
@@ -325,16 +322,16 @@ def order(grid: str, recipe: str, validator: str) -> str:
 
 def trials_overview() -> str:
     """How many trials there were of each recipe, in the order in which they were made."""
-    lines = ["| recipe | trials | methods | pairs of domains | seeds |", "| --- | ---: | --- | ---: | --- |"]
+    lines = []
     recipes = list(dict.fromkeys(run["recipe_name"] for run in results("trials")))
     for recipe in recipes:
         runs = [run for run in results("trials") if run["recipe_name"] == recipe]
         methods = ", ".join(sorted({run["method"] for run in runs}))
         numbers = ", ".join(str(number) for number in sorted({run["seed"] for run in runs}))
         pairs = len({run["task"] for run in runs})
-        lines.append(f"| `{recipe}` | {len(runs)} | {methods} | {pairs} | {numbers} |")
-    lines.append(f"| all | {len(results('trials'))} |  |  |  |")
-    return "\n".join(lines)
+        lines.append([f"`{recipe}`", len(runs), methods, pairs, numbers])
+    lines.append(["all", len(results("trials")), "", "", ""])
+    return markdown_table(("recipe", "trials", "methods", "pairs of domains", "seeds"), lines, "lrlrl")
 
 
 def trials_table(recipe: str) -> str:
@@ -351,20 +348,18 @@ def trials_table(recipe: str) -> str:
         found.setdefault(name, {}).setdefault(run["task"], []).append(100 * last)
     tasks = sorted({run["task"] for run in runs})
     names = [" → ".join(re.split("[/#]", side)[-1] for side in task.split("->")) for task in tasks]
-    lines = [
-        "| method | changes | seeds | " + " | ".join(names) + " |",
-        "| --- | --- | ---: |" + " ---: |" * len(names),
-    ]
+    lines = []
     for (method, changes), by_task in sorted(found.items()):
         counts = sorted({len(values) for values in by_task.values()})
         number = str(counts[0]) if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
         mark = " ‡" if (method, changes) in invalid else ""
         cells = [str(Spread.of(by_task[task])) + mark if task in by_task else "" for task in tasks]
-        lines.append("| " + " | ".join([method, changes, number, *cells]) + " |")
+        lines.append([method, changes, number, *cells])
     note = (
         "‡ The final evaluation of these runs was invalid and is not in the ledger: accuracy noted at their last epoch."
     )
-    return "\n".join([*lines, *(["", note] if invalid else [])])
+    table = markdown_table(["method", "changes", "seeds", *names], lines, "llr" + "r" * len(names))
+    return f"{table}\n\n{note}" if invalid else table
 
 
 def validators(*, draw: bool) -> str:
@@ -376,10 +371,7 @@ def validators(*, draw: bool) -> str:
 
 def step_table() -> str:
     """What the alignment costs, on every device that was measured."""
-    lines = [
-        "| machine | network | batch | step (ms) | without (ms) | ratio |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-    ]
+    lines = []
     for device in ("cpu", "cuda"):
         path = ROOT / "benchmarks" / "results" / f"training-step-{device}.json"
         if not path.is_file():
@@ -387,15 +379,15 @@ def step_table() -> str:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         for row in manifest["results"]:
             times = [f"{row['ckb_ms']:.1f}", f"{row['without_ms']:.1f}", f"{row['ratio']:.2f}"]
-            lines.append("| " + " | ".join([machine(manifest), row["network"], str(row["batch_size"]), *times]) + " |")
-    return "\n".join(lines)
+            lines.append([machine(manifest), row["network"], row["batch_size"], *times])
+    return markdown_table(("machine", "network", "batch", "step (ms)", "without (ms)", "ratio"), lines, "llrrrr")
 
 
 def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
     """What makes the tables, by name."""
     printed = ("source", "dan", "dann", "kgot", "cdan+e", "etd", "dmp", "ckb", "ckb+mmd")
     found: dict[str, Callable[[], str]] = {"step": step_table, "overview": overview_table}
-    found["times"] = markdown_table
+    found["times"] = times_table
     found |= {
         "level": testing_tables.level_table, "power": testing_tables.power_table, "speed": testing_tables.speed_table,
     }  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
-from page_tables import check_only, fill_tables, update  # noqa: E402
+from page_tables import check_only, fill_tables, markdown_table, update  # noqa: E402
 
 RESULTS = ROOT / "results" / "nightly"
 PAGE = ROOT / "docs" / "robustness.md"
@@ -32,7 +32,7 @@ def sections_table(found: dict[str, dict[str, Any]]) -> str:
         software = f"Python {manifest['versions']['python']}, torch {manifest['versions']['torch']}"
         duration = f"{manifest.get('seconds', 0) / 60:.1f}"
         rows.append([f"`{manifest['command']}`", machine, software, duration, str(len(manifest["failures"]))])
-    return table(["command", "machine", "versions", "minutes", "findings"], rows, "lllrr")
+    return markdown_table(["command", "machine", "versions", "minutes", "findings"], rows, "lllrr")
 
 
 def kills_table(found: dict[str, dict[str, Any]]) -> str:
@@ -45,7 +45,7 @@ def kills_table(found: dict[str, dict[str, Any]]) -> str:
         if "stopped_and_noted" in part:
             struck = f"noted as stopped: {part['stopped_and_noted']}, others met the process before or after"
         rows.append([name, str(part.get("kills", part.get("rounds"))), struck, findings(found["kills"], name)])
-    return table(["work", "times", "where it struck", "findings"], rows, "lrlr")
+    return markdown_table(["work", "times", "where it struck", "findings"], rows, "lrlr")
 
 
 def disks_table(found: dict[str, dict[str, Any]]) -> str:
@@ -57,7 +57,7 @@ def disks_table(found: dict[str, dict[str, Any]]) -> str:
         )
         ended = ", ".join(f"{when}: {count}" for when, count in part.get("ended", {}).items())
         rows.append([name, part.get("how", ""), str(cases), ended, findings(found["disks"], name)])
-    return table(["fault", "how", "cases", "where it struck", "findings"], rows, "llrlr")
+    return markdown_table(["fault", "how", "cases", "where it struck", "findings"], rows, "llrlr")
 
 
 def soak_table(found: dict[str, dict[str, Any]]) -> str:
@@ -73,7 +73,7 @@ def soak_table(found: dict[str, dict[str, Any]]) -> str:
         handles = " → ".join(map(str, part["handles"]))
         minutes = f"{part['seconds'] / 60:.1f}"
         rows.append([name, count, minutes, memory, handles, findings(manifest, name)])
-    return table(["work", "how much", "minutes", "memory (MiB)", "open files", "findings"], rows, "lrrrrr")
+    return markdown_table(["work", "how much", "minutes", "memory (MiB)", "open files", "findings"], rows, "lrrrrr")
 
 
 def reproducibility_table(found: dict[str, dict[str, Any]]) -> str:
@@ -87,7 +87,7 @@ def reproducibility_table(found: dict[str, dict[str, Any]]) -> str:
         }
         said = next(words(part) for key, words in what.items() if key in part)
         rows.append([name, said, findings(found["reproducibility"], name)])
-    return table(["repeated with", "what", "findings"], rows, "llr")
+    return markdown_table(["repeated with", "what", "findings"], rows, "llr")
 
 
 def inputs_table(found: dict[str, dict[str, Any]]) -> str:
@@ -100,7 +100,7 @@ def inputs_table(found: dict[str, dict[str, Any]]) -> str:
         read, refused = (sum(part[key] for part in files["outcomes"].values()) for key in ("read", "refused"))
         counts = files["cases"], read, refused, len(files["failures"])
         rows.append([f"damaged files, {files['kinds']} kinds", *(f"{count:,}" for count in counts)])
-    return table(["input", "cases", "went through", "refused by name", "findings"], rows, "lrrrr")
+    return markdown_table(["input", "cases", "went through", "refused by name", "findings"], rows, "lrrrr")
 
 
 TABLES: dict[str, Callable[[dict[str, dict[str, Any]]], str]] = {
@@ -118,12 +118,6 @@ def parts(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def findings(manifest: dict[str, Any], part: str) -> str:
     """How many findings a part has."""
     return str(sum(failure.startswith(f"{part}: ") for failure in manifest["failures"]))
-
-
-def table(heads: list[str], rows: list[list[str]], sides: str) -> str:
-    """A table in Markdown."""
-    lines = [heads, [{"l": "---", "r": "---:"}[side] for side in sides], *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
 
 
 def filled(text: str, found: dict[str, dict[str, Any]]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from page_tables import markdown_table
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -13,13 +15,11 @@ def level_table() -> str:
     path = ROOT / "results" / "testing" / "level.json"
     results = json.loads(path.read_text(encoding="utf-8"))["results"]
     low, high = (f"{100 * rate:.1f}" for rate in results["interval_99"])
-    lines = [
-        f"| test | rejections (%) | within {low} to {high} |",
-        "| --- | ---: | --- |",
+    rows = [
+        (name, f"{100 * row['rejection_rate']:.1f}", "yes" if row["within_interval"] else "no")
+        for name, row in results["tests"].items()
     ]
-    for name, row in results["tests"].items():
-        lines.append(f"| {name} | {100 * row['rejection_rate']:.1f} | {'yes' if row['within_interval'] else 'no'} |")
-    return "\n".join(lines)
+    return markdown_table(("test", "rejections (%)", f"within {low} to {high}"), rows, "lrl")
 
 
 def power_table() -> str:
@@ -27,17 +27,16 @@ def power_table() -> str:
     path = ROOT / "results" / "testing" / "power.json"
     results = json.loads(path.read_text(encoding="utf-8"))["results"]
     names = list(next(iter(results.values()))["power"])
-    lines = [f"| shift | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
+    rows = []
     for shift, result in results.items():
         for number in range(1, len(result["strength"])):
             rates = [f"{100 * result['power'][name][number]:.0f}" for name in names]
-            lines.append(f"| {shift}, {result['strength'][number]:g} | {' | '.join(rates)} |")
-    return "\n".join(lines)
+            rows.append([f"{shift}, {result['strength'][number]:g}", *rates])
+    return markdown_table(["shift", *names], rows, "l" + "r" * len(names))
 
 
 def speed_table() -> str:
     """What 999 permutations of 2000 samples in each domain cost."""
     manifest = json.loads((ROOT / "results" / "testing" / "speed.json").read_text(encoding="utf-8"))
-    lines = ["| conditional test through | seconds | processor seconds |", "| --- | ---: | ---: |"]
-    lines += [f"| {name} | {row['wall']:.0f} | {row['cpu']:.0f} |" for name, row in manifest["results"].items()]
-    return "\n".join(lines)
+    rows = [(name, f"{row['wall']:.0f}", f"{row['cpu']:.0f}") for name, row in manifest["results"].items()]
+    return markdown_table(("conditional test through", "seconds", "processor seconds"), rows, "lrr")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from page_tables import markdown_table
+
 TRIAL_SEED = 100  # by which options were chosen; it is among the seeds of no table
 
 PHOTOGRAPHS = {"Ar → Cl": "office-home/Art|office-home/Clipart", "Pr → Ar": "office-home/Product|office-home/Art"}
@@ -39,12 +41,11 @@ class TrialTable(NamedTuple):
         """The table in Markdown, with the accuracy that belongs to the key of a trial."""
         parts = self.rows[0][1]
         heads = [*self.labels, *(part.head + task for part in parts for task in self.tasks)]
-        lines = ["| " + " | ".join(heads) + " |", "| --- |" + " --- |" * (len(self.labels) - 1)]
-        lines[1] += " ---: |" * (len(heads) - len(self.labels))
-        for labels, parts in self.rows:
-            cells = [accuracy(self.key(part, task)) for part in parts for task in self.tasks.values()]
-            lines.append("| " + " | ".join([*labels, *cells]) + " |")
-        return "\n".join(lines)
+        rows = [
+            [*labels, *(accuracy(self.key(part, task)) for part in parts for task in self.tasks.values())]
+            for labels, parts in self.rows
+        ]
+        return markdown_table(heads, rows, "l" * len(self.labels) + "r" * (len(heads) - len(self.labels)))
 
     def key(self, part: Part, task: str) -> str:
         """The key of a trial, as the ledger has it."""

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from page_tables import markdown_table
+
 from bures.experiments import load_grid
 from bures.figures import grid_ledgers, save_figure, validator_figure, validator_table
 from bures.figures._ledgers import task_words
@@ -33,22 +35,20 @@ def every_run(folder: Path) -> list[dict[str, Any]]:
 def study_table(folder: Path = ROOT / "results") -> str:
     """What each validator's choices are worth, ledger by ledger, and which runs could not take part."""
     table = validator_table(ledgers(folder))
-    lines = [
-        "| results | validator | runs | correlation, epochs | correlation, runs | regret, epochs | against the last "
-        "| regret, runs |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    heads = ["results", "validator", "runs", "correlation, epochs", "correlation, runs", "regret, epochs"]
+    heads += ["against the last", "regret, runs"]
+    lines = []
     for (name, validator), row in table.iterrows():
         shown = "last epoch, any run" if validator == BLIND else f"`{validator}`"
-        cells = [load_grid(name).title, shown, str(int(row["runs"]))]
+        cells = [load_grid(name).title, shown, int(row["runs"])]
         cells += [_number(row[column], "+.2f") for column in ("correlation_epochs", "correlation_runs")]
         cells += [
             _number(row["regret"], ".2f"),
             _number(row["gain_over_last"], "+.2f"),
             _number(row["regret_runs"], ".1f"),
         ]
-        lines.append(_line(cells))
-    return "\n\n".join(["\n".join(lines), *_left_out(table)])
+        lines.append(cells)
+    return "\n\n".join([markdown_table(heads, lines, "llrrrrrr"), *_left_out(table)])
 
 
 def _left_out(table: Any) -> Iterable[str]:
@@ -77,31 +77,28 @@ def verdict_table(folder: Path = ROOT / "results") -> str:
     if table.empty:
         return f"No run has scores of a second validator yet: `{DEFAULT_VALIDATOR}` stands unchallenged, not confirmed."
     head = ["against " + f"`{DEFAULT_VALIDATOR}`", "tasks", "targets", "gain, epochs", "gain, runs", "verdict"]
-    lines = [_line(head), "| --- | ---: | ---: | ---: | ---: | --- |"]
+    lines = []
     for name, row in table.iterrows():
         gains = [_interval(row[choice], row[f"{choice}_margin"]) for choice in ("epochs", "runs")]
-        lines.append(_line([f"`{name}`", str(row["tasks"]), str(row["targets"]), *gains, str(row["verdict"])]))
+        lines.append([f"`{name}`", row["tasks"], row["targets"], *gains, row["verdict"]])
     preferred = preferred_validator(results)
     stands = preferred == DEFAULT_VALIDATOR
     end = "The default stands." if stands else f"The runs speak for `{preferred}`, which is to become the default."
-    return "\n\n".join(["\n".join(lines), end])
+    return "\n\n".join([markdown_table(head, lines, "lrrrrl"), end])
 
 
 def failure_table(folder: Path = ROOT / "results") -> str:
     """Methods whose last epoch is better than the one the default chooses, and tasks where it takes a bad run."""
-    lines = [
-        "| results | method | runs | against the last | correlation, epochs |",
-        "| --- | --- | ---: | ---: | ---: |",
-    ]
-    n = len(lines)
+    heads = ("results", "method", "runs", "against the last", "correlation, epochs")
+    lines = []
     for name, results in ledgers(folder).items():
         if not any(validator == DEFAULT_VALIDATOR for validator in _scored(results)):
             continue
         table = study(results, validators=[DEFAULT_VALIDATOR], by="method").reset_index()
         for _, row in table[table["gain_over_last"] <= -0.05].sort_values("gain_over_last").iterrows():
             numbers = [_number(row["gain_over_last"], "+.1f"), _number(row["correlation_epochs"], "+.2f")]
-            lines.append(_line([load_grid(name).title, row["method"], str(int(row["runs"])), *numbers]))
-    first = "\n".join(lines) if len(lines) > n else "With no method is its choice behind the last epoch."
+            lines.append([load_grid(name).title, row["method"], int(row["runs"]), *numbers])
+    first = markdown_table(heads, lines, "llrrr") if lines else "With no method is its choice behind the last epoch."
     return "\n\n".join([first, _worst_runs(folder)])
 
 
@@ -117,11 +114,11 @@ def _worst_runs(folder: Path) -> str:
             best, chosen = part.loc[part["accuracy"].idxmax()], part.loc[part["score"].idxmax()]
             loss = 100 * (best["accuracy"] - chosen["accuracy"])
             words = [f"{runs[int(row['run'])]['method']} ({100 * row['accuracy']:.1f})" for row in (chosen, best)]
-            found.append((loss, _line([load_grid(name).title, task_words(str(task)), *words])))
+            found.append((loss, [load_grid(name).title, task_words(str(task)), *words]))
     worst = [line for loss, line in sorted(found, key=lambda item: -item[0])[:WORST] if loss >= 1]
     if not worst:
         return "In no task is the run that it prefers more than a point behind the best."
-    return "\n".join(["| results | task | its choice of a run | the best run |", "| --- | --- | --- | --- |", *worst])
+    return markdown_table(("results", "task", "its choice of a run", "the best run"), worst, "llll")
 
 
 def _scored(results: Sequence[dict[str, Any]]) -> set[str]:
@@ -148,10 +145,6 @@ def _interval(value: float, margin: float) -> str:
     if math.isnan(value):
         return ""
     return f"{value:+.2f}" + (" (one target)" if math.isinf(margin) else f" ± {margin:.2f}")
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 
+from bures.wording import first_line_of
+
 __all__ = ["cpu_by_default", "find_device", "usual_defaults"]
 
 
@@ -62,6 +64,6 @@ def find_device(name: str = "auto") -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device).cpu()  # a device that torch knows need not be there
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(f"device={name!r} cannot be used: {str(error).splitlines()[0]}; {accepted}") from error
+    except (RuntimeError, AssertionError, ImportError) as error:
+        raise ValueError(f"device={name!r} cannot be used: {first_line_of(error)}; {accepted}") from error
     return device

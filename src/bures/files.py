@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from bures.wording import reason_of
+
 __all__ = [
     "atomic_file",
     "check_output",
@@ -235,8 +237,7 @@ def read_yaml(text: str, source: object) -> Any:
         _count_values(node, {})
         return loader.construct_document(node)
     except Exception as error:  # beside its own errors, PyYAML lets those of int(), of dates and of recursion through
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{source} is no valid YAML: {reason[:300]}") from error
+        raise ValueError(f"{source} is no valid YAML: {reason_of(error, 300)}") from error
     finally:
         if loader is not None:
             loader.dispose()

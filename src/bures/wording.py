@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["listed", "table_lines"]
+__all__ = ["first_line_of", "listed", "reason_of", "table_lines"]
 
 
 def listed(names: Iterable[object], most: int = 5, *, noun: str = "", separator: str = ", ") -> str:
@@ -35,6 +35,30 @@ def listed(names: Iterable[object], most: int = 5, *, noun: str = "", separator:
         return text
     plural = noun + ("es" if noun.endswith("s") else "s")
     return f"{noun if len(words) == 1 else plural} {text}"
+
+
+def reason_of(error: BaseException, most: int | None = None) -> str:
+    r"""What an error says, on one line, cut after so many characters; its kind where it says nothing.
+
+    Examples
+    --------
+    >>> from bures.wording import reason_of
+    >>> reason_of(ValueError("two\n  lines")), reason_of(AssertionError())
+    ('two lines', 'AssertionError')
+    """
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
+def first_line_of(error: BaseException) -> str:
+    r"""The first line of what an error says, for those that go on with advice of their own; else as `reason_of`.
+
+    Examples
+    --------
+    >>> from bures.wording import first_line_of
+    >>> first_line_of(RuntimeError("no such device\nFor debugging ...")), first_line_of(RuntimeError())
+    ('no such device', 'RuntimeError')
+    """
+    return str(error).strip().partition("\n")[0].rstrip() or type(error).__name__
 
 
 def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]], most: int) -> list[str]:

@@ -93,6 +93,22 @@ def test_domains_that_do_not_fit_together_are_refused(options, error, message):
         make(**options)
 
 
+def test_masked_entries_are_refused():
+    """NumPy hands out what is behind the mask: a class that is not known would be one that is."""
+    numbers = np.ma.masked_equal([0, 1, 2, 2, 1, 9], 9)
+    calls = [
+        lambda: make(labels=numbers),
+        lambda: HiddenLabels(numbers, ["a", "b", "c"]),
+        lambda: make(labels=[0] * 6).hide_labels()[1].accuracy(numbers),
+        lambda: make().take(numbers),
+        lambda: TensorSamples(np.ma.masked_less(np.eye(2), 1)),
+    ]
+    for name, call in zip(["labels", "labels", "predictions", "index", "tensor"], calls, strict=True):
+        with pytest.raises(ValueError, match=f"{name} has [12] masked entries; remove or impute"):
+            call()
+    assert make(labels=np.ma.array([0, 1, 2, 2, 1, 0])).labels.tolist() == [0, 1, 2, 2, 1, 0]
+
+
 def test_samples_must_be_samples_and_not_empty():
     with pytest.raises(TypeError, match=r"samples is a Tensor .* TensorSamples\(array\)"):
         Domain("here", torch.eye(2), ["a"])

@@ -334,6 +334,7 @@ def test_a_folder_without_permission_is_named(tmp_path, digits, lenet, monkeypat
         ({"image_size": 0}, "size=0 is out of range"),
         ({"image_size": 9}, r"x has shape \(30, 1, 9, 9\); accepted is \(n, 1, 8, 8\)"),
         ({"device": "abacus"}, "device='abacus' cannot be used: .*accepted are 'auto', 'cpu'"),
+        ({"device": "hpu"}, "device='hpu' cannot be used: .*accepted are 'auto', 'cpu'"),  # a module that is not there
     ],
 )
 def test_wrong_options_are_named(tmp_path, digits, lenet, options, message):
@@ -346,6 +347,18 @@ def test_wrong_options_are_named(tmp_path, digits, lenet, options, message):
 def test_images_too_small_for_a_backbone_are_named(tmp_path, digits):
     body = Backbone("wide", nn.Conv2d(1, 2, kernel_size=20), 2, Preprocessing((0.5,), (0.5,), 20))
     with pytest.raises(ValueError, match=r"'wide' fails on images of 8 x 8 pixels: .*; it was made for image_size=20"):
+        extract_features(digits, body, tmp_path / "f.npz", image_size=8)
+
+
+class Silent(nn.Module):
+    def forward(self, x):
+        raise AssertionError
+
+
+def test_a_backbone_that_fails_without_a_word_is_named(tmp_path, digits):
+    body = Backbone("silent", Silent(), 2, Preprocessing((0.5,), (0.5,), 20))
+    message = r"'silent' fails on images of 8 x 8 pixels: AssertionError; it was made for image_size=20"
+    with pytest.raises(ValueError, match=message):
         extract_features(digits, body, tmp_path / "f.npz", image_size=8)
 
 

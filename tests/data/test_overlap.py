@@ -32,8 +32,10 @@ def test_rows_are_counted_as_often_as_the_target_has_them(dtype):
 def test_samples_of_other_shapes_or_elsewhere_are_not_shared(tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     files = in_files([tmp_path / "a.png"])
-    assert count_shared(in_memory(torch.zeros(4, 6)), in_memory(torch.zeros(4, 3))) == 0
-    assert count_shared(files, in_memory(torch.zeros(4, 3))) == 0
+    wide, high = torch.zeros(4, 1, 2, 6, dtype=torch.uint8), torch.zeros(4, 1, 6, 2, dtype=torch.uint8)
+    assert count_shared(in_memory(wide), in_memory(high)) == 0  # of as many bytes, all of them the same
+    decoded = in_memory(files.samples.take(torch.tensor([0])))
+    assert count_shared(files, decoded) == count_shared(decoded, files) == 0
 
 
 def test_files_are_the_same_by_content_not_by_name_or_size(tmp_path):

@@ -15,7 +15,7 @@ from PIL import Image
 import bures.data._digits as digits
 import bures.data._folders as folders
 from bures.data import benchmark_domain, load_domain, mnist, mnist5k, optdigits, usps
-from bures.data._registry import from_anywhere, known_domains
+from bures.data._registry import from_anywhere, has_test_part, known_domains
 
 DATA = Path(os.environ.get("BURES_DATA", os.devnull))
 
@@ -248,6 +248,18 @@ def test_names_and_paths_lead_to_domains(small_digits, small_benchmark, monkeypa
         assert load_domain(spec, size=8, data_root=root if spec != folder else None).samples.shape == (3, 8, 8)
     monkeypatch.setenv("BURES_DATA", str(root))
     assert len(load_domain("mnist", train=False)) == 4
+
+
+@pytest.mark.parametrize("spec", ["usps", "USPS", "US-PS", " mnist ", "M_NIST"])
+def test_a_domain_in_two_parts_has_them_however_its_name_is_spelt(spec, small_digits):
+    root, _, _ = small_digits
+    assert has_test_part(spec)
+    assert len(load_domain(spec, data_root=root, train=False)) in (3, 4)
+
+
+@pytest.mark.parametrize("spec", ["optdigits", "./mnist", "office10/amazon", "usps.npz", "usps/test"])
+def test_other_domains_have_one_part(spec):
+    assert not has_test_part(spec)
 
 
 def test_feature_files_by_path_with_and_without_a_domain(tmp_path, monkeypatch):

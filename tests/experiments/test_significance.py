@@ -40,7 +40,8 @@ def test_the_p_value_is_that_of_all_signs():
 def test_equal_columns_have_p_one_and_missing_pairs_are_left_out():
     matrix = pd.DataFrame({"a": [1.0, 2, 3, 4], "b": [1.0, 2, 3, np.nan], "c": [np.nan] * 4})
     (test,) = paired_tests(matrix, "a")
-    assert (test.method, test.n, test.ties, test.p, test.p_holm) == ("b", 3, 3, 1.0, 1.0)
+    assert (test.method, test.n, test.wins, test.ties, test.losses) == ("b", 3, 0, 3, 0)
+    assert (test.p, test.p_holm) == (1.0, 1.0)
     with pytest.raises(ValueError, match="reference='d' is not among the methods that were run; accepted are: a, b, c"):
         paired_tests(matrix, "d")
 
@@ -56,6 +57,7 @@ def test_tasks_are_compared_on_the_seeds_that_both_methods_have():
     assert paired_tests(matrix, "a") == [test]  # there are six tasks
     (test,) = paired_tests(matrix, "a", over="seeds")
     assert (test.n, test.difference, test.wins) == (10, 1.0, 10)
+    assert paired_tests(matrix.rename_axis([None, None]), "a", over="seeds") == [test]  # whose names are not needed
     with pytest.raises(ValueError, match="over='lines' is unknown"):
         paired_tests(matrix, "a", over="lines")
 
@@ -90,6 +92,24 @@ def test_ranks_ties_and_groups():
     assert ranking.groups() == [("middle", "twin")]
     assert ranking.p < 1e-10
     assert ranking.critical_difference == pytest.approx(nemenyi(4, 30))
+
+
+def test_two_methods_and_equal_ones_have_ranks_and_no_p_value():
+    """Friedman's test is for three methods or more, and undefined where all are the same."""
+    few = pd.DataFrame({"a": [3.0, 4, 5], "b": [1.0, 2, 9]})
+    assert rank_methods(few).ranks == pytest.approx({"a": 4 / 3, "b": 5 / 3})
+    assert np.isnan(rank_methods(few).p)
+    equal = rank_methods(pd.DataFrame({name: [3.0, 4, 5] for name in "abc"}))
+    assert set(equal.ranks.values()) == {2.0}
+    assert np.isnan(equal.p)
+
+
+def test_lines_on_which_most_methods_are_missing_do_not_count():
+    matrix = pd.DataFrame({"a": [3.0, 4, 5], "b": [1.0, 2, np.nan], "c": [0.0, 1, np.nan]})
+    ranking = rank_methods(matrix)
+    assert ranking.n == 2
+    assert ranking.ranks == {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert ranking.left_out == ()
 
 
 def test_groups_are_the_largest_intervals_below_the_critical_difference():
@@ -134,6 +154,12 @@ def test_lines_are_tasks_or_seeds_of_tasks():
     assert len(seeds) == 24
     assert seeds["gfk"].tolist() == [25.0] * 24  # no random numbers: the same for every seed
     assert accuracy_matrix(grid, []).empty
+    assert list(accuracy_matrix(grid, results, methods=["gfk", "target"]).columns) == ["gfk"]
+    assert list(accuracy_matrix(grid, results, recipes=["shallow"]).columns) == ["gfk"]
+    elsewhere = result("dann", "amazon:dslr", 0, 0.5) | {"task": "usps->mnist"}
+    assert list(accuracy_matrix(grid, [*results, elsewhere]).columns) == ["ckb", "gfk"]
+    later_first = accuracy_matrix(grid, results[::-1], over="seeds")
+    assert list(later_first.index) == list(seeds.index)
 
 
 def test_a_method_with_two_recipes_has_two_columns():

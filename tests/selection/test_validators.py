@@ -271,7 +271,7 @@ def test_weighted_validators_are_weights_times_losses():
         (lambda: make_validator("snd", tau=1), "validator 'snd' has no option 'tau'; accepted are: temperature, max"),
         (lambda: make_validator("im", tau=1), "validator 'im' has no option 'tau'; accepted are: none"),
         (lambda: neighbourhood_density(np.eye(3), temperature=0), "temperature=0.0 is out of range"),
-        (lambda: neighbourhood_density(np.eye(3), max_samples=-1), "max_samples=-1.0 is out of range"),
+        (lambda: neighbourhood_density(np.eye(3), max_samples=-1), "max_samples=-1 is out of range"),
         (lambda: negative_ckw(np.eye(2), [0, 1], np.eye(2), np.eye(2), pseudo_labels="no"), "pseudo_labels='no' is"),
         (lambda: negative_ckw(np.eye(2), [0, 2], np.eye(2), np.eye(2)), "source_labels contains class 2; .*0 to 1"),
         (lambda: negative_ckw(np.eye(2), [0], np.eye(2), np.eye(2)), "source_labels has 1 rows but there are 2"),
@@ -284,4 +284,6 @@ def test_weighted_validators_are_weights_times_losses():
 def test_what_is_wrong_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+    with pytest.raises(TypeError, match=r"max_samples=0\.5 is not an integer"):
+        neighbourhood_density(np.eye(3), max_samples=0.5)
     assert math.isnan(neighbourhood_density(np.eye(2)[:1]))

@@ -209,6 +209,21 @@ def test_streaming_through_worker_processes_changes_no_bit(tmp_path):
             assert (run.path / file).read_bytes() == (kept.path / file).read_bytes()
 
 
+def test_files_are_decoded_by_as_many_processes_as_are_asked_for(tmp_path, monkeypatch):
+    source, target = drawn(tmp_path / "here", ["RGB"]), drawn(tmp_path / "there", ["RGB"], seed=1).hide_labels()[0]
+
+    def workers(asked):
+        return PairData(source, target, Recipe(batch_size=4), n_workers=asked).train_dataloader().num_workers
+
+    monkeypatch.setattr(torch.utils.data.DataLoader, "check_worker_number_rationality", lambda self: None)
+    assert [workers(asked) for asked in (0, 3, 12)] == [0, 3, 12]
+    for threads, usual in ((1, 1), (6, 5), (64, 8)):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        assert workers(None) == usual
+    with pytest.raises(ValueError, match="n_workers=-1 is out of range; accepted is an integer of at least 0"):
+        workers(-1)
+
+
 def test_a_streamed_run_stays_off_the_device_even_where_one_domain_is_in_memory(tmp_path):
     source, target = drawn(tmp_path / "here", ["RGB"]), drawn(tmp_path / "there", ["RGB"], seed=1)
     kept = Domain("here", source.samples.in_memory(), source.class_names, source.labels)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from small_runs import vectors
 
-from bures.training import Recipe, Step
-from bures.training._step_graphs import Outcome, StepGraphs, _backward
+from bures.training import Recipe, Step, _step_graphs
+from bures.training._step_graphs import STEPS_BEFORE_CAPTURE, Outcome, StepGraphs, _backward
 
 
 def test_gradients_of_a_step_in_mixed_precision_keep_the_precision_of_each_operation():
@@ -40,6 +40,25 @@ def test_a_graph_serves_for_one_set_of_sizes():
     for _ in range(3):
         graphs.backward(step, {}, (6,))
     assert [key[1] for key in seen] == [(6,)]
+
+
+def test_a_capture_that_fails_without_a_word_leaves_the_steps_as_they_are(monkeypatch):
+    def fails(*arguments):
+        raise RuntimeError
+
+    monkeypatch.setattr(_step_graphs, "_StepGraph", fails)
+    weight = torch.ones(1, requires_grad=True)
+    graphs = StepGraphs(
+        lambda step, weights: Outcome(weight.sum(), ("loss",), 1, weight.detach()), [weight], capture=True
+    )
+    step = Step(0, torch.zeros(2, 1), torch.zeros(2), torch.zeros(2, 1))
+    for _ in range(STEPS_BEFORE_CAPTURE):
+        graphs.backward(step, {})
+        weight.grad = None
+    with pytest.warns(UserWarning, match="without CUDA graphs, their capture failed: RuntimeError"):
+        graphs.backward(step, {})
+    assert not graphs.capture
+    assert weight.grad == 1
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, as_tensor, describe
+from bures.arrays import Array, as_tensor, describe, refuse_masked
 from bures.data._samples import Samples, TensorSamples, as_index
 
 if TYPE_CHECKING:
@@ -204,6 +204,7 @@ class HiddenLabels:
 
     def __read(self, predictions: Array) -> Tensor:
         k = len(self.class_names)
+        refuse_masked("predictions", predictions)
         values = as_tensor(predictions).cpu()
         if values.ndim == 2 and values.shape[1] == k:
             if bool(values.isnan().any()):
@@ -242,6 +243,7 @@ def _as_labels(name: str, value: Array, n: int | None, class_names: tuple[str, .
     accepted = f"accepted are {'n' if n is None else n} integers from 0 to {k - 1}"
     if k == 0:
         raise ValueError(f"{name} is given but class_names is empty; name the classes")
+    refuse_masked(name, value)
     try:
         labels = as_tensor(value).cpu()
     except (TypeError, ValueError, RuntimeError) as error:

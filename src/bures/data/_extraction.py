@@ -26,6 +26,7 @@ from bures.data._parts import Parts, told
 from bures.data._samples import ImageFiles, Samples, TensorSamples, check_size, resize_images
 from bures.devices import find_device
 from bures.networks._modes import evaluation_mode
+from bures.wording import first_line_of
 
 if TYPE_CHECKING:
     from bures.networks import Backbone, Preprocessing
@@ -224,7 +225,7 @@ def _features(backbone: Backbone, batch: Tensor, size: int) -> NDArray[np.float3
     except (RuntimeError, AssertionError) as error:  # position embeddings and kernels larger than the image
         raise ValueError(
             f"{backbone.name!r} fails on images of {batch.shape[-1]} x {batch.shape[-1]} pixels: "
-            f"{str(error).strip().splitlines()[0]}; it was made for image_size={size}"
+            f"{first_line_of(error)}; it was made for image_size={size}"
         ) from error
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bures.arrays import is_missing
 from bures.data._mat_check import check_mat
-from bures.wording import listed
+from bures.wording import listed, reason_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -347,12 +347,13 @@ def _reading(file: Path) -> Iterator[None]:
 
 
 def _unreadable(file: Path, error: Exception) -> ValueError:
-    text = str(error)
-    if "pickle" in text:
+    if "pickle" in str(error):
         return ValueError(
             f"{file} holds pickled Python objects, or is no {file.suffix} file at all; pickled objects could run "
             "any code when loaded and are never read: save plain arrays of numbers or strings"
         )
     if isinstance(error, UnicodeDecodeError):
-        text = f"it is not in UTF-8 (byte {error.start} is none of it); save it with this encoding"
-    return ValueError(f"{file} cannot be read as {file.suffix}: {' '.join(text.split())[:300] or type(error).__name__}")
+        reason = f"it is not in UTF-8 (byte {error.start} is none of it); save it with this encoding"
+    else:
+        reason = reason_of(error, 300)
+    return ValueError(f"{file} cannot be read as {file.suffix}: {reason}")

@@ -124,7 +124,7 @@ def from_anywhere(spec: str, data_root: str | Path | None = None) -> str:
 
 def has_test_part(spec: str) -> bool:
     """Whether a name stands for a domain in two parts, on whose test part it is evaluated."""
-    return spec.lower() in DIGIT_SETS
+    return find_named(spec, DIGIT_SETS) is not None
 
 
 def known_domains() -> list[str]:

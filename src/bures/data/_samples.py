@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, as_tensor, describe
+from bures.arrays import Array, as_tensor, describe, refuse_masked
 from bures.data._decoding import BadImageError, Progress, decode_image, map_files
 from bures.wording import listed
 
@@ -250,6 +250,7 @@ def resize_images(images: Tensor, size: int) -> Tensor:
 def as_index(index: Array, n: int) -> Tensor:
     """Read numbers from 0 to n - 1, or a mask of n truth values, as an int64 vector."""
     accepted = f"accepted are integers from 0 to {n - 1}, or a mask of {n} truth values"
+    refuse_masked("index", index)
     numbers = as_tensor(index)
     if numbers.dtype == torch.bool:
         if numbers.shape != (n,):
@@ -266,6 +267,7 @@ def as_index(index: Array, n: int) -> Tensor:
 
 def _as_samples(value: Array) -> Tensor:
     accepted = "accepted are features (n, d) and uint8 images (n, C, H, W)"
+    refuse_masked("tensor", value)
     try:
         tensor = as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:

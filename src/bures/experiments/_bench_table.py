@@ -235,12 +235,8 @@ def bench_table(
 def _declared(grid: Grid) -> dict[tuple[str, str, str], dict[str, int]]:
     """Number of seeds that the grid asks for, by row and task; a source-only network makes two rows."""
     counts: dict[tuple[str, str, str], dict[str, int]] = {}
-    seen = set()
     names = {grid.task_key(task): task for task in grid.tasks}
     for cell in grid.cells():
-        if cell.key in seen:
-            continue
-        seen.add(cell.key)
         changes = getattr(cell, "changes", {})
         variant = variant_text(changes)
         recipe = getattr(cell, "recipe", SHALLOW_RECIPE)

@@ -15,6 +15,7 @@ from bures.files import read_text, read_yaml
 from bures.methods import method_info, method_names
 from bures.training import load_recipe
 from bures.training._recipe_files import is_recipe_file
+from bures.wording import reason_of
 
 __all__ = ["ADABN", "OTHERS", "Grid", "Stage", "grid_names", "load_grid"]
 
@@ -198,7 +199,7 @@ def load_grid(name: str | Path) -> Grid:
     try:
         return replace(_parse(label, read_yaml(content, "it"), Path(text).parent), spec=text)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"grid {text} cannot be used: {' '.join(str(error).split())}") from error
+        raise ValueError(f"grid {text} cannot be used: {reason_of(error)}") from error
 
 
 def _folder() -> Any:

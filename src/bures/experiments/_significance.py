@@ -17,7 +17,17 @@ from bures.experiments._outcomes import outcomes
 from bures.experiments._shallow import SHALLOW, SHALLOW_RECIPE
 from bures.testing._aggregate import holm
 
-__all__ = ["OVER", "PairedTest", "Ranking", "accuracy_matrix", "nemenyi", "paired_tests", "rank_methods"]
+__all__ = [
+    "OVER",
+    "PairedTest",
+    "Ranking",
+    "accuracy_matrix",
+    "n_tasks",
+    "nemenyi",
+    "over_tasks",
+    "paired_tests",
+    "rank_methods",
+]
 
 ENOUGH_TASKS = 6  # with fewer pairs no signed-rank test can fall below 0.05 on both sides
 OVER = ("auto", "tasks", "seeds")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import joblib
 from joblib.externals.loky.process_executor import BrokenProcessPool
@@ -211,7 +211,8 @@ def _listening(work: Work) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-Outcome = tuple[str, dict[str, Any] | None, str | None, int | None]
+Attempt: TypeAlias = tuple[str, dict[str, Any] | None, str | None, int | None]
+"""Key of a cell; its result, the traceback of its failure or the signal that stopped it: what `Work.settle` takes."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ class _Place:
     compilers: int
 
 
-def _attempt(cell: RunnableCell, unfinished: Path, place: _Place) -> Outcome:
+def _attempt(cell: RunnableCell, unfinished: Path, place: _Place) -> Attempt:
     own_process = os.getppid() == place.sweep
     if own_process:
         _end_with(place.sweep)

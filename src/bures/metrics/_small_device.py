@@ -20,6 +20,7 @@ from torch import Tensor
 from bures.factors import LabelKernel
 from bures.kernels import Bandwidth
 from bures.polar import STEPS
+from bures.wording import first_line_of
 
 __all__ = ["SmallDeviceLabels", "small_value_and_gradient", "suits_small_device"]
 
@@ -82,7 +83,7 @@ def small_value_and_gradient(
         return _value_and_gradient(xs, xt, labels, bandwidth, wanted=wanted)
     except Exception as error:  # Triton's, of its compilers, of the driver: each has its own
         _failed.add(xs.device)
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line_of(error)
         warnings.warn(f"the distance of small batches does without its own GPU kernels: {reason}", stacklevel=6)
         return None
 

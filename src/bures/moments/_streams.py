@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bures.arrays import check_count
-from bures.wording import listed
+from bures.wording import listed, reason_of
 
 __all__ = ["feature_columns", "read_chunks"]
 
@@ -153,7 +153,7 @@ def _next(path: Path, batches: Iterator[Any]) -> Any:
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"{path} cannot be read as .parquet: {' '.join(str(error).split()) or type(error).__name__}")
+    return ValueError(f"{path} cannot be read as .parquet: {reason_of(error)}")
 
 
 def _groups_from(file: Any, start: int) -> tuple[list[int], int]:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from bures.arrays import Array, check_positive
+from bures.arrays import Array, check_count, check_positive
 from bures.devices import cpu_by_default
 from bures.selection._evidence import read_probabilities
 from bures.selection._validator import register
@@ -189,7 +189,7 @@ def subsample(x: Tensor, n: int) -> Tensor:
 
 def subset(n: int, size: int) -> Tensor:
     """The numbers of ``size`` out of n samples, drawn at random but always the same, in their order."""
-    size = int(check_positive("max_samples", size))
+    size = check_count("max_samples", size)
     if n <= size:
         return torch.arange(n)
-    return torch.randperm(n, generator=torch.Generator().manual_seed(0))[: max(size, 1)].sort().values
+    return torch.randperm(n, generator=torch.Generator().manual_seed(0))[:size].sort().values

@@ -108,7 +108,8 @@ def adapt(
     in_memory : bool, optional
         Decode image files once and keep them. None does so up to 4 GiB for a domain.
     n_workers : int, optional
-        Processes that decode image files that are not kept.
+        Processes that decode image files that are not kept. None: some for training, see `PairData`, and threads of
+        this process for evaluation.
     progress : bool, optional
         Show a progress line on the standard error stream, where that is a terminal.
     origin : mapping, optional

@@ -15,8 +15,9 @@ from bures.training._augment import AUGMENTATIONS
 from bures.training._inputs import Inputs
 from bures.training._recipe import Recipe
 from bures.training._sizes import network_for, stored_side
+from bures.wording import reason_of
 
-__all__ = ["NetworkSpec", "assemble", "fit_samples"]
+__all__ = ["NetworkSpec", "assemble", "fit_samples", "start_network"]
 
 COLOURS = 3  # channels of photographs
 
@@ -114,9 +115,8 @@ def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[
     spec = _features_spec(recipe, n_classes, *shapes) if len(shapes[0]) == 1 else None
     if spec is None:
         spec = _images_spec(recipe, n_classes, *shapes)
-    weights = None if spec.name == "identity" else recipe.weights
     spec = replace(spec, backbone_batchnorm=recipe.backbone_batchnorm)
-    network, inputs = spec.build(weights=weights, download=recipe.download_weights, seed=recipe.seed)
+    network, inputs = start_network(spec, recipe)
     freeze_stages(network.backbone, recipe.frozen_stages)
     if inputs.preprocessing is not None:
         for field, side in (("image_size", spec.image_size), ("training_size", recipe.training_size)):
@@ -125,6 +125,12 @@ def assemble(recipe: Recipe, n_classes: int, *shapes: tuple[int, ...]) -> tuple[
     second = None if recipe.second_view is None else AUGMENTATIONS[recipe.second_view]
     first, size = AUGMENTATIONS[recipe.augment], recipe.training_size
     return spec, network, replace(inputs, augmentation=first, training_size=size, second_view=second)
+
+
+def start_network(spec: NetworkSpec, recipe: Recipe) -> tuple[Network, Inputs]:
+    """The network as it is before the first step of a recipe, and what is done to its inputs at evaluation."""
+    weights = None if spec.name == "identity" else recipe.weights
+    return spec.build(weights=weights, download=recipe.download_weights, seed=recipe.seed)
 
 
 def fit_samples(samples: Samples, spec: NetworkSpec) -> Samples:
@@ -218,10 +224,9 @@ def _check_side(network: Network, name: str, field: str, side: int) -> None:
         with evaluation_mode(network.backbone), torch.no_grad():
             network.backbone(torch.zeros(1, preprocessing.channels, side, side))
     except (RuntimeError, AssertionError, ValueError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(
-            f"network={name!r} fails on images of {side} x {side} pixels ({field}={side}): {reason}; it was made for "
-            f"image_size={preprocessing.input_size}"
+            f"network={name!r} fails on images of {side} x {side} pixels ({field}={side}): {reason_of(error)}; it was "
+            f"made for image_size={preprocessing.input_size}"
         ) from error
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+from bures.arrays import check_count
 from bures.data import Domain, TensorSamples
 from bures.training._holdout import n_kept
 from bures.training._loading import end_with_parent
@@ -94,7 +95,7 @@ class PairData(L.LightningDataModule):
     recipe : Recipe
         Batch size, epoch and seed are read.
     n_workers : int, optional
-        Processes that decode image files; None is the number of cores less one, at most 8.
+        Processes that decode image files, 0 for this one; None is the number of torch's threads less one, from 1 to 8.
 
     Attributes
     ----------
@@ -120,7 +121,8 @@ class PairData(L.LightningDataModule):
             raise ValueError(f"source {source.name!r} is unlabelled; training needs its labels")
         if target.labels is not None:
             raise ValueError("target has labels, which training must not see; pass target.hide_labels()[0]")
-        self.source, self.target, self.n_workers = source, target, n_workers
+        self.source, self.target = source, target
+        self.n_workers = None if n_workers is None else check_count("n_workers", n_workers, minimum=0)
         labels = source.labels if recipe.class_balanced else None
         self.plans = (
             _plan("source", source, recipe, labels),
@@ -158,8 +160,9 @@ class PairData(L.LightningDataModule):
         steps = _Steps(self.source, self.target, self.plans, rank, n_ranks)
         streaming: dict[str, Any] = {}
         if not self._in_memory:
-            workers = max((torch.get_num_threads() - 1), 1) if self.n_workers is None else self.n_workers
-            streaming = {"num_workers": min(workers, 8), "pin_memory": torch.cuda.is_available()}
+            usual = min(max(torch.get_num_threads() - 1, 1), 8)
+            workers = usual if self.n_workers is None else self.n_workers
+            streaming = {"num_workers": workers, "pin_memory": torch.cuda.is_available()}
             streaming["worker_init_fn"] = end_with_parent
         return DataLoader(steps, batch_size=None, sampler=_RestOfEpoch(self), **streaming)
 

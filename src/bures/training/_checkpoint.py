@@ -12,7 +12,7 @@ import torch
 from bures.files import atomic_file
 from bures.training._errors import CheckpointError
 from bures.training._recipe import Recipe
-from bures.wording import listed
+from bures.wording import listed, reason_of
 
 __all__ = ["compare", "load_checkpoint", "save_checkpoint"]
 
@@ -47,7 +47,7 @@ def load_checkpoint(path: str | Path, fingerprint: Mapping[str, Any]) -> dict[st
         raise CheckpointError(f"{path} is not there; the run has no checkpoint to go on from") from None
     except Exception as error:  # what torch makes of a damaged file depends on the place of the damage
         raise CheckpointError(
-            f"{path} is truncated or no checkpoint ({' '.join(str(error).split())[:120]}); "
+            f"{path} is truncated or no checkpoint ({reason_of(error, 120)}); "
             "delete it to start the run again, or bring the file back"
         ) from error
     if not isinstance(content, dict) or not {"schema", "fingerprint", "state"} <= set(content):

@@ -13,6 +13,7 @@ from bures.methods import Method
 from bures.networks._batchnorm import adaptable_layers
 from bures.training._head_training import HEAD_FIELDS
 from bures.training._setting import Setting
+from bures.wording import reason_of
 
 __all__ = ["check_devices", "check_trainer", "strategy_for"]
 
@@ -62,7 +63,7 @@ def check_trainer(options: Mapping[str, Any]) -> None:
         )
     except (MisconfigurationException, TypeError, ValueError) as error:
         given = ", ".join(f"{name}={options[name]!r}" for name in ("accelerator", "devices", "strategy"))
-        raise ValueError(f"{given} will not do: {' '.join(str(error).split())}") from error
+        raise ValueError(f"{given} will not do: {reason_of(error)}") from error
 
 
 def strategy_for(method: Method, devices: int, strategy: str) -> str:

@@ -24,6 +24,7 @@ from bures.files import atomic_file, check_output
 from bures.training._prediction import predict_samples
 from bures.training._quiet import errors_alone
 from bures.training._saved_model import SavedModel
+from bures.wording import reason_of
 
 if TYPE_CHECKING:
     import onnx
@@ -155,7 +156,7 @@ def _translate(model: SavedModel, opset: int) -> onnx.ModelProto:
                 verbose=False,
             )
     except (RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
-        reason = " ".join(str(error.__cause__ or error).split())[:300]
+        reason = reason_of(error.__cause__ or error, 300)
         raise ValueError(f"network {model.spec.name!r} cannot be translated to ONNX: {reason}") from error
     assert program is not None
     graph = program.model_proto

@@ -16,20 +16,11 @@ from bures.data import Domain
 from bures.data._samples import Samples
 from bures.networks import Network
 from bures.tensor_files import read_tensors, write_tensors
-from bures.training._assembly import NetworkSpec
 from bures.training._evaluation import Evaluation, Evaluator
 from bures.training._pictures import picture_sheet, read_sheet
 from bures.training._prediction import Predictions, can_adapt_batchnorm, predict_samples, with_target_statistics
-from bures.training._recipe import Recipe
 
-__all__ = [
-    "KeptDomain",
-    "KeptSamples",
-    "keep",
-    "read_kept",
-    "start_network",
-    "write_kept",
-]
+__all__ = ["KeptDomain", "KeptSamples", "keep", "read_kept", "write_kept"]
 
 CONTENT, SCHEMA = "samples of a run", 1
 KEPT = 5000  # samples of each domain at most
@@ -182,12 +173,6 @@ def _kept_domain(
         sheet=sheet,
         side=side,
     )
-
-
-def start_network(spec: NetworkSpec, recipe: Recipe) -> Network:
-    """The network as it was before the first step."""
-    weights = None if spec.name == "identity" else recipe.weights
-    return spec.build(weights=weights, download=recipe.download_weights, seed=recipe.seed)[0]
 
 
 def _half(values: Tensor) -> Tensor:

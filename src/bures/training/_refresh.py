@@ -6,7 +6,8 @@ from pathlib import Path
 
 from bures.arrays import check_flags
 from bures.data import Domain
-from bures.training._kept import keep, start_network, write_kept
+from bures.training._assembly import start_network
+from bures.training._kept import keep, write_kept
 from bures.training._recipe import Recipe
 from bures.training._run_folder import RunFolder
 from bures.training._saved_model import load_model
@@ -44,7 +45,7 @@ def refresh_samples(
             raise ValueError(f"the {side} samples are not those of the run in {path}; its features cannot be made anew")
     network = load_model(folder.path).network  # statistics of the evaluation are in it
     evaluated = setting.evaluator.evaluate(network, "training")
-    start = start_network(setting.spec, recipe)
+    start, _ = start_network(setting.spec, recipe)
     return write_kept(
         folder.samples, keep(setting.source, setting.evaluator, evaluated, network, start, setting.batchnorm)
     )

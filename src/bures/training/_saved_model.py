@@ -24,6 +24,7 @@ from bures.training._assembly import NetworkSpec, fit_samples
 from bures.training._inputs import Inputs
 from bures.training._prediction import Predictions, predict_samples, usual_batch_size
 from bures.training._run_folder import RunFolder
+from bures.wording import reason_of
 
 __all__ = ["SavedModel", "load_model", "model_file", "save_model"]
 
@@ -196,8 +197,9 @@ def load_model(path: str | Path, *, best: bool = False) -> SavedModel:
             description = json.loads((content.metadata() or {}).get("bures", "null"))
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{file} is truncated or no safetensors file, as a model of bures is: {reason}") from error
+        raise ValueError(
+            f"{file} is truncated or no safetensors file, as a model of bures is: {reason_of(error)}"
+        ) from error
     if not isinstance(description, dict) or description.get("schema") != SCHEMA:
         raise ValueError(
             f"{file} is no model that this version of bures wrote: the description of the network is not in it. "

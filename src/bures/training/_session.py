@@ -14,10 +14,11 @@ from rich.console import Console
 from bures.networks import Network
 from bures.networks._batchnorm import adaptable_layers
 from bures.provenance import hardware
+from bures.training._assembly import start_network
 from bures.training._checkpointer import Checkpointer, restore
 from bures.training._errors import NonFiniteLossError, TrainingError
 from bures.training._evaluation import Evaluation, effective_number
-from bures.training._kept import keep, start_network, write_kept
+from bures.training._kept import keep, write_kept
 from bures.training._module import AdaptationModule
 from bures.training._progress import RichProgress
 from bures.training._recorder import EpochRecorder
@@ -194,7 +195,7 @@ class Session:
         folder.write_predictions(evaluator.domain, final.predictions.probabilities)
         if (confusion := evaluator.confusion(final.predictions)) is not None:
             folder.write_confusion(confusion, names)
-        start = start_network(setting.spec, setting.recipe).to(self.device)
+        start = start_network(setting.spec, setting.recipe)[0].to(self.device)
         write_kept(folder.samples, keep(setting.source, evaluator, final, network, start, last))
 
     def note_end(self, status: str, reason: BaseException) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from bures.arrays import full_precision
 from bures.cuda_graphs import CAPTURE_ERRORS, no_collection
 from bures.training._batches import Step
+from bures.wording import first_line_of
 
 __all__ = ["Outcome", "StepGraphs"]
 
@@ -98,7 +99,7 @@ class StepGraphs:
             self._graphs[key] = _StepGraph(self, step, weights)
         except (RuntimeError, AttributeError) as error:  # the latter: a torch that knows no generators in graphs
             self.capture = False
-            reason = str(error).strip().splitlines()[0]
+            reason = first_line_of(error)
             warnings.warn(f"training steps run without CUDA graphs, their capture failed: {reason}", stacklevel=3)
 
     def forget(self) -> None:
