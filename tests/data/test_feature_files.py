@@ -166,8 +166,18 @@ def test_csv_whose_columns_are_numbered_has_a_header_and_one_of_data_has_not(tmp
         read_features(tmp_path / "b.csv")
 
 
-def test_csv_with_more_values_than_names_is_refused(tmp_path):
-    (tmp_path / "a.csv").write_text("width,length\n1.0,2.0,3.0\n4.0,5.0,6.0\n")
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "1.0,2.0,3.0\n4.0,5.0,6.0\n",
+        "0,2.0,3.0\n1,5.0,6.0\n2,8.0,9.0\n",  # pandas has one kind of index for these and for no names at all
+        "\n7,2.0,3.0\n9,5.0,6.0\n",
+        "0,2.0,\n1,5.0,\n",
+        ",,\n1,5.0,\n",
+    ],
+)
+def test_csv_with_more_values_than_names_is_refused(tmp_path, rows):
+    (tmp_path / "a.csv").write_text(f"width,length\n{rows}")
     with pytest.raises(ValueError, match=r"a\.csv: its header names 2 columns but its rows have 3 values; give every"):
         read_features(tmp_path / "a.csv")
 
