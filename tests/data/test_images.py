@@ -73,11 +73,19 @@ def test_a_palette_with_transparency_raises_no_warning(tmp_path):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_pictures_are_turned_as_their_camera_says(tmp_path, orientation):
+@pytest.mark.parametrize("name", ["colour.png", "grey.tif", "deep.tif", "inks.tif", "packed.tif"])
+def test_pictures_are_turned_as_their_camera_says(tmp_path, name, orientation):
     pixels = np.random.default_rng(0).integers(0, 256, size=(6, 4, 3), dtype=np.uint8)
+    picture = Image.fromarray(pixels)
+    if name in ("grey.tif", "deep.tif"):  # Pillow maps such files, where they are not compressed, in place of reading
+        pixels = np.repeat(pixels[:, :, :1], 3, axis=2)
+        picture = Image.fromarray(pixels[:, :, 0] if name == "grey.tif" else pixels[:, :, 0] * np.uint16(257))
+    elif name == "inks.tif":
+        picture = picture.convert("CMYK")
     exif = Image.Exif()
     exif[0x0112] = orientation
-    Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
+    options = {"compression": "tiff_lzw"} if name == "packed.tif" else {}
+    picture.save(tmp_path / name, exif=exif, **options)
     # From the definition of the tag: which sides of the scene the first row and the first column are.
     upright = {
         1: pixels,
@@ -89,7 +97,7 @@ def test_pictures_are_turned_as_their_camera_says(tmp_path, orientation):
         7: np.rot90(pixels.transpose(1, 0, 2), 2),
         8: np.rot90(pixels),
     }[orientation]
-    np.testing.assert_array_equal(decode_image(tmp_path / "a.png", None).transpose(1, 2, 0), upright)
+    np.testing.assert_array_equal(decode_image(tmp_path / name, None).transpose(1, 2, 0), upright)
 
 
 def test_a_damaged_tag_is_no_damaged_picture(tmp_path):
