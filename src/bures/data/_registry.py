@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -168,13 +169,19 @@ def _is_benchmark(text: str) -> bool:
 
 
 def _path_and_part(text: str) -> tuple[str, str]:
-    """A path, and the domain of a feature file that holds several."""
-    path, _, part = text.partition("#") if _is_feature_file(text) else (text, "", "")
-    return path, part
+    """A path, and the domain of a feature file that holds several; folders may have a # in their names."""
+    for sign in re.finditer("#", text):
+        if _has_feature_suffix(text[: sign.start()]):
+            return text[: sign.start()], text[sign.end() :]
+    return text, ""
 
 
 def _is_feature_file(text: str) -> bool:
-    return Path(text.partition("#")[0]).suffix.lower() in FEATURE_SUFFIXES
+    return _has_feature_suffix(_path_and_part(text)[0])
+
+
+def _has_feature_suffix(path: str) -> bool:
+    return Path(path).suffix.lower() in FEATURE_SUFFIXES
 
 
 def _places(path: str, root: Path | None) -> list[Path]:
