@@ -72,7 +72,7 @@ def predict(
     for option, file in (("--output", output), ("--features", features)):
         if file is not None:
             with said_as({"output": option}):
-                check_not_read(file, model_file(run, best=best), data)
+                check_not_read(file, model_file(run, best=best), data, data_root=data_root)
     model = read_model(run, best=best, device=device)
     domain = read_data(data, model, part=part, data_root=data_root, strict=strict, labels=False)
     with progress_bar("predicting") as report:

@@ -17,7 +17,7 @@ from bures.data._feature_files import read_features
 from bures.data._feature_formats import FEATURE_SUFFIXES
 from bures.data._folders import BENCHMARKS, benchmark_domain, find_named, image_folder, plain
 
-__all__ = ["from_anywhere", "has_test_part", "known_domains", "load_domain"]
+__all__ = ["feature_file", "from_anywhere", "has_test_part", "known_domains", "load_domain"]
 
 EMBEDDED: dict[str, Callable[..., Domain]] = {"optdigits": optdigits, "mnist5k": mnist5k}
 DIGIT_SETS: dict[str, Callable[..., Domain]] = {"mnist": mnist, "usps": usps}
@@ -121,6 +121,14 @@ def from_anywhere(spec: str, data_root: str | Path | None = None) -> str:
     place = next((place.absolute() for place in _places(path, root) if place.exists()), None)
     found = spec if place is None else f"{place}#{part}" if part else str(place)
     return found if place is None or _path_and_part(found) == (str(place), part) else spec  # a folder may have a #
+
+
+def feature_file(spec: str | Path, data_root: str | Path | None = None) -> Path | None:
+    """The file that :func:`load_domain` reads for a path; None where that is a folder, a name or not there."""
+    root = Path(data_root) if data_root is not None else _environment_root()
+    path, _ = _path_and_part(os.fspath(spec))
+    place = next((place for place in _places(path, root) if place.exists()), None)
+    return place if place is not None and place.is_file() else None
 
 
 def has_test_part(spec: str) -> bool:
