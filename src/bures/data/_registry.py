@@ -193,7 +193,7 @@ def _has_feature_suffix(path: str) -> bool:
 
 
 def _places(path: str, root: Path | None) -> list[Path]:
-    own = Path(path).expanduser()
+    own = Path(os.path.expanduser(path))
     return [own] if root is None or own.is_absolute() else [own, root / own]
 
 

@@ -189,7 +189,7 @@ class RunFolder:
 
 def check_not_of_run(output: str | Path) -> None:
     """Raise an error where a file that is to be written is one in which a run is kept, of which nothing may be lost."""
-    place = Path(os.path.realpath(Path(output).expanduser()))
+    place = Path(os.path.realpath(os.path.expanduser(output)))
     for folder in map(RunFolder, place.parents[:2]):
         if place in folder.files() and folder.exists():
             raise ValueError(
