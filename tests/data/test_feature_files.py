@@ -3,6 +3,7 @@
 import os
 import pickle
 import sys
+import unicodedata
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from bures.data import (
     ImageFiles,
     LostDigitsWarning,
     TensorSamples,
+    align_classes,
     load_domain,
     read_features,
     write_features,
@@ -584,3 +586,16 @@ def test_a_table_in_another_encoding_is_told_what_to_do(tmp_path, encoding, byte
         match=rf"table\.csv cannot be read as \.csv: it is not in UTF-8 \(byte {byte} is none of it\); save it with",
     ):
         read_features(file)
+
+
+def test_names_that_look_the_same_are_the_same_class_whichever_system_wrote_them(tmp_path):
+    one, two = (unicodedata.normalize(form, "caf\u00e9") for form in ("NFC", "NFD"))
+    assert one != two
+    (tmp_path / "here.csv").write_text(f"width,label\n1.0,{one}\n2.0,dog\n", encoding="utf-8")
+    (tmp_path / "there.csv").write_text(f"width,label\n1.0,{two}\n2.0,dog\n3.0,{one}\n", encoding="utf-8")
+    np.savez(tmp_path / "named.npz", x=X[:2], y=[0, 1], classes=[two, "dog"])
+    here, there, named = (read_features(tmp_path / name) for name in ("here.csv", "there.csv", "named.npz"))
+    assert here.class_names == there.class_names == (one, "dog")
+    assert align_classes(here, there).labels.tolist() == [0, 1, 0]
+    assert align_classes(here, named).labels.tolist() == [0, 1]
+    assert Domain("d", TensorSamples(X), [two], labels=[0] * 6).class_names == (one,)

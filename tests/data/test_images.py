@@ -1,6 +1,7 @@
 """Image files of every kind become RGB of one size; bad files are found, named and counted."""
 
 import os
+import unicodedata
 
 import numpy as np
 import pytest
@@ -417,3 +418,21 @@ def test_folders_that_are_no_domains_are_refused(tmp_path, pets):
 def test_a_domain_of_one_image_can_be_read(tmp_path):
     save(tmp_path / "one" / "cat" / "a.png")
     assert len(image_folder(tmp_path / "one", size=8)) == 1
+
+
+def test_class_folders_are_the_same_class_whichever_system_named_them(tmp_path):
+    one, two = (unicodedata.normalize(form, "caf\u00e9") for form in ("NFC", "NFD"))
+    for folder in (f"here/{one}", "here/dog", f"there/{two}", "there/dog"):
+        save(tmp_path / folder / "1.png")
+    here, there = (image_folder(tmp_path / name, size=8) for name in ("here", "there"))
+    assert here.class_names == there.class_names == (one, "dog")
+    assert image_folder(tmp_path / "there", ["dog", two], size=8).labels.tolist() == [1, 0]
+    assert there.ids[0] == f"{two}/1.png"  # which is where it lies
+
+
+@pytest.mark.parametrize("names", [("caf\u00e9", "cafe\u0301"), ("a\n", "a\\n")])
+def test_two_class_folders_that_read_alike_are_refused(tmp_path, names):
+    for name in (*names, "dog"):
+        save(tmp_path / name / "1.png")
+    with pytest.raises(ValueError, match=r"has two class folders that read '.*'; join them, or rename one"):
+        image_folder(tmp_path, size=8)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bures.arrays import check_flags
-from bures.data._domain import Domain
+from bures.data._domain import Domain, composed
 from bures.data._feature_formats import READERS, Content
 from bures.data._samples import TensorSamples
 from bures.files import atomic_file
@@ -175,7 +175,7 @@ def _as_domain(file: Path, content: Content, domain: str | None, *, strict: bool
             raise ValueError(f"{file}: there are {values.size} {what} for {n} samples; accepted is one for each")
     names: tuple[str, ...] = ()
     if content.classes is not None:
-        names = tuple(_strings(file, content.classes))
+        names = tuple(map(composed, _strings(file, content.classes)))
     labels = None
     if content.y is not None:
         labels, names = _read_labels(file, content.y, names)
@@ -235,7 +235,7 @@ def _read_labels(file: Path, y: NDArray[Any], names: tuple[str, ...]) -> tuple[N
             f"{file}: the label of row {missing[0]} is missing ({len(missing)} such rows of {len(y)}); in a table NA, "
             "None, null and the like stand for that. Leave the labels out where they are unknown"
         )
-    strings = _strings(file, y)
+    strings = list(map(composed, _strings(file, y)))
     found = names or tuple(sorted(set(strings)))
     number = {name: label for label, name in enumerate(found)}
     if unknown := [label for label in strings if label not in number]:
