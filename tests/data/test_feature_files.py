@@ -211,6 +211,17 @@ def test_missing_labels_are_named(tmp_path):
         read_features(tmp_path / "c.csv")
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble])
+def test_labels_in_floating_point_are_whole_numbers_that_it_tells_apart(tmp_path, dtype):
+    np.savez(tmp_path / "a.npz", x=X, y=Y.astype(dtype))
+    assert read_features(tmp_path / "a.npz").labels.tolist() == Y.tolist()
+    if dtype != np.float16:
+        np.savez(tmp_path / "b.npz", x=X, y=(Y + 1).astype(dtype) * dtype(1e19))  # all of them became one class
+        with pytest.raises(ValueError, match=r"b\.npz: the label of row 0 is .*e\+19, which is no class \(6 such rows"):
+            read_features(tmp_path / "b.npz")
+
+
 @pytest.mark.parametrize("kind", ["string", "category", "object"])
 def test_missing_labels_of_a_typed_column_are_named(tmp_path, kind):
     pytest.importorskip("pyarrow")

@@ -19,6 +19,7 @@ __all__ = ["LostDigitsWarning", "read_features", "write_features"]
 
 CHANNELS = (1, 3)  # of grey and of coloured images
 LOST = 0.1  # rounding of this share of a column's deviation is no rounding any more
+BEYOND = 2.0**53  # from here on floating-point numbers leave whole numbers out, and classes become one
 CONSTANT = 1e-12  # a column that varies by less than this share of its size is constant but for the last digits
 
 
@@ -217,7 +218,8 @@ def _read_labels(file: Path, y: NDArray[Any], names: tuple[str, ...]) -> tuple[N
     """Labels as numbers from 0 to K - 1, and the names they stand for."""
     y = y.ravel()
     if y.dtype.kind == "f":
-        odd = np.flatnonzero(~np.isfinite(y) | (y != np.round(y)))
+        y = y.astype(np.float64)
+        odd = np.flatnonzero(~np.isfinite(y) | (y != np.round(y)) | (np.abs(y) >= BEYOND))
         if len(odd):
             what = "missing or infinite" if not np.isfinite(y[odd[0]]) else f"{y[odd[0]]}, which is no class"
             raise ValueError(
