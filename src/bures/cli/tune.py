@@ -152,7 +152,8 @@ def _search(
 
     import_optuna()  # what is missing is said before data are read
     recipe = Recipe(**job["recipe"]).locate_weights(job["origin"]["data_root"])
-    begun = (folder / SEARCH).is_file()
+    # A search that was refused has no trials, and what it was asked for does not hold for the next one.
+    begun = (folder / SEARCH).is_file() and (folder / "trials").is_dir()
     source, target, evaluation = load_job(Job(job["origin"], recipe, [recipe.method], folder, begun=begun), quiet)
     if fits_batch:
         recipe, note = fit_batch_size(recipe, [recipe.method], source, target)
