@@ -407,6 +407,12 @@ def test_names_of_samples_are_read_as_they_are_written(tmp_path, column):
     assert features(domain).ravel().tolist() == list(range(6))
 
 
+def test_lines_that_end_in_a_comma_name_no_samples(tmp_path):
+    (tmp_path / "a.csv").write_text("width,label,\n1.0,cat,\n2.0,dog,\n")
+    domain = read_features(tmp_path / "a.csv")
+    assert (domain.ids, domain.feature_names, domain.class_names) == (None, ("width",), ("cat", "dog"))
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

@@ -136,6 +136,8 @@ def _read_csv(file: Path, x_key: str | None, y_key: str | None, domain: str | No
         )
     labels = None if roles.label is None else _label_values(table.iloc[:, roles.label])
     ids = np.array([name[1:] for name in table.iloc[:, roles.ids[0]]], dtype=object) if roles.ids else None
+    if ids is not None and not any(ids):  # lines that end in a comma, the first one too
+        ids = None
     return _from_table(file, table, roles, labels, ids)
 
 
