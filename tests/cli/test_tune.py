@@ -128,6 +128,9 @@ def test_errors_name_what_is_wrong(files, tmp_path, monkeypatch):
     ):
         with pytest.raises((ValueError, OSError), match=message):
             run(*words)
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"--output '.*file' cannot be made \(File exists\); choose another folder"):
+        run(*data(files), "-o", tmp_path / "file")
     (tmp_path / "tune.json").write_text("{}")
     with pytest.raises(ValueError, match=r"tune.json is damaged: at is missing"):
         run("--resume", tmp_path)

@@ -160,7 +160,10 @@ def _search(
         job["recipe"]["batch_size"] = recipe.batch_size
         if note is not None and not quiet:
             Console(stderr=True).print(note, markup=False, highlight=False)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"output={str(folder)!r} cannot be made ({error.strerror}); choose another folder") from error
     if not begun:
         write_json(folder / SEARCH, job)
     console = Console()
