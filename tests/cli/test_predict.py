@@ -154,6 +154,14 @@ def test_data_that_are_found_in_their_root_are_never_written_over(features_run, 
     assert file.read_bytes() == before
 
 
+def test_the_table_is_not_written_over_the_features(features_run, tmp_path):
+    write_features(tmp_path / "data.npz", feature_domain(1))
+    both = tmp_path / "both.npz"
+    with pytest.raises(ValueError, match=r"--output and --features are both '.*both\.npz'"):
+        run(features_run.path, tmp_path / "data.npz", "-o", both, "--features", tmp_path / "." / "both.npz")
+    assert not both.exists()
+
+
 def test_what_a_run_is_kept_in_is_never_written_over(features_run, tmp_path):
     write_features(tmp_path / "data.npz", feature_domain(1))
     place = features_run.path
