@@ -148,7 +148,7 @@ def check_output(path: str | Path) -> Path:
     Traceback (most recent call last):
     FileNotFoundError: output='none/table.csv': none is not a folder; make it first
     """
-    file = Path(path).expanduser()
+    file = Path(os.path.expanduser(path))  # of an unknown user it stays, as in shells
     if is_stream(file):
         if _descriptor(file) is None and not os.access(file, os.W_OK):
             raise PermissionError(f"output={str(path)!r} is not writable; choose another name")

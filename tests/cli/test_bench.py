@@ -43,6 +43,24 @@ def grid(tmp_path):
     return path, ["--data-root", tmp_path, "--results", tmp_path / "results", "--accelerator", "cpu"]
 
 
+def test_a_table_is_not_written_over_a_ledger_or_a_grid(grid, tmp_path):
+    path, options = grid
+    ledger = tmp_path / "results" / "two.jsonl"
+    ledger.parent.mkdir()
+    show = [*options, "--table-only", "--format", "csv", "-o"]
+    with pytest.raises(ValueError, match=r"--output '.*two\.jsonl' is called like a ledger, which keeps runs"):
+        run(path, *show, ledger)  # the runs would be kept there before the table is written
+    assert not ledger.exists()
+    ledger.write_text("")
+    (tmp_path / "table.csv").symlink_to(ledger)
+    with pytest.raises(ValueError, match="is called like a ledger, which keeps runs; choose another"):
+        run(path, *show, tmp_path / "table.csv")
+    content = path.read_text()
+    with pytest.raises(ValueError, match="is read by this command; choose another file"):
+        run(path, *show, path)
+    assert (ledger.read_text(), path.read_text()) == ("", content)
+
+
 def test_a_grid_is_run_goes_on_and_is_shown(grid, tmp_path):
     path, options = grid
     ledger = tmp_path / "results" / "two.jsonl"

@@ -68,6 +68,11 @@ def test_the_model_is_never_written_over(features_run):
         with pytest.raises(ValueError, match="is read by this command; choose another file"):
             run(features_run.path, "--format", kind, "-o", model)
     assert model.read_bytes() == before
+    best = features_run.path / "best.safetensors"
+    before = best.read_bytes()
+    with pytest.raises(ValueError, match=r"is a file of the run in .*, and would be lost; choose another file"):
+        run(features_run.path, "-o", best)
+    assert best.read_bytes() == before
 
 
 def test_a_run_that_is_not_finished_is_named(tmp_path):

@@ -57,6 +57,18 @@ def test_the_file_holds_the_features_of_the_network_with_its_weights(photographs
     assert torch.equal(read.labels, domain.labels)
 
 
+def test_images_in_a_file_are_not_replaced_by_their_features(tmp_path, monkeypatch):
+    file = tmp_path / "digits-lenet.npz"
+    images = np.random.default_rng(0).integers(0, 256, size=(4, 1, 8, 8), dtype=np.uint8)
+    np.savez(file, x=images, name="digits")  # by its name features go into digits-lenet.npz of the working folder
+    before = file.read_bytes()
+    monkeypatch.chdir(tmp_path)
+    for output in (["-o", file], []):
+        with pytest.raises(ValueError, match="is read by this command; choose another file"):
+            run(file, "--network", "lenet", "--weights", "random", "--restart", *output)
+    assert file.read_bytes() == before
+
+
 def test_lenet_takes_images_at_their_own_size_and_the_name_of_the_file_follows_from_the_domain(
     photographs, tmp_path, monkeypatch
 ):

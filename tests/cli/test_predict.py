@@ -140,6 +140,43 @@ def test_what_is_read_is_never_written_over(features_run, tmp_path):
     assert (file.read_bytes(), model.read_bytes()) == before
 
 
+def test_data_that_are_found_in_their_root_are_never_written_over(features_run, tmp_path, monkeypatch):
+    file = tmp_path / "data.npz"
+    write_features(file, feature_domain(1))
+    before = file.read_bytes()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for options in (["data.npz", "--data-root", tmp_path], ["~/data.npz"]):
+        with pytest.raises(ValueError, match="is read by this command; choose another file"):
+            run(features_run.path, *options, "-o", file)
+    monkeypatch.setenv("BURES_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match=r"--features '.*data.npz' is read by this command"):
+        run(features_run.path, "data.npz", "--features", file)
+    assert file.read_bytes() == before
+
+
+def test_the_table_is_not_written_over_the_features(features_run, tmp_path):
+    write_features(tmp_path / "data.npz", feature_domain(1))
+    both = tmp_path / "both.npz"
+    with pytest.raises(ValueError, match=r"--output and --features are both '.*both\.npz'"):
+        run(features_run.path, tmp_path / "data.npz", "-o", both, "--features", tmp_path / "." / "both.npz")
+    assert not both.exists()
+
+
+def test_what_a_run_is_kept_in_is_never_written_over(features_run, tmp_path):
+    write_features(tmp_path / "data.npz", feature_domain(1))
+    place = features_run.path
+    (tmp_path / "link").symlink_to(place)
+    before = {file: file.read_bytes() for file in RunFolder(place).files() if file.is_file()}
+    assert len(before) > 6
+    for file in (*before, tmp_path / "link" / "predictions.csv"):
+        with pytest.raises(ValueError, match=r"is a file of the run in .*; choose|is read by this command"):
+            run(place, tmp_path / "data.npz", "-o", file)
+    assert {file: file.read_bytes() for file in before} == before
+    run(place, tmp_path / "data.npz", "-o", tmp_path / "predictions.csv")  # no run lies there
+    run(place, tmp_path / "data.npz", "-o", place / "of-data.csv")
+    (place / "of-data.csv").unlink()
+
+
 def test_a_home_folder_is_found_where_the_shell_leaves_it_to_the_command(features_run, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     write_features(tmp_path / "data.npz", feature_domain(1))

@@ -58,4 +58,6 @@ def test_the_page_is_not_written_over_what_is_read(files, written):
     given = (files / written).read_bytes()
     result = run(files / "source.npz", files / "target.npz", "--html", files / written)
     assert "is read by this command" in str(result.exception)
+    result = run("source.npz", "target.npz", "--data-root", files, "--html", files / written)
+    assert "is read by this command" in str(result.exception)
     assert (files / written).read_bytes() == given

@@ -89,6 +89,15 @@ def test_a_search_with_relative_paths_goes_on_from_another_folder(files, tmp_pat
     assert len(list((tmp_path / "out/trials").iterdir())) == 2
 
 
+def test_a_search_after_one_that_was_refused_can_be_resumed(files, tmp_path):
+    words = [*data(files), "--trials", 1, "-q", "-o", tmp_path / "out"]
+    with pytest.raises(ValueError, match="--at 'lats' is unknown"):
+        run(*words, "--at", "lats")
+    assert run(*words).exit_code == 0
+    assert json.loads((tmp_path / "out/tune.json").read_text())["at"] == "last"
+    assert run("--resume", tmp_path / "out", "--trials", 2, "-q").exit_code == 0
+
+
 def test_without_target_labels_no_accuracy_is_shown(files, tmp_path):
     result = run(*data(files, "unlabelled.npz"), "--trials", 1, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
@@ -119,6 +128,9 @@ def test_errors_name_what_is_wrong(files, tmp_path, monkeypatch):
     ):
         with pytest.raises((ValueError, OSError), match=message):
             run(*words)
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"--output '.*file' cannot be made \(File exists\); choose another folder"):
+        run(*data(files), "-o", tmp_path / "file")
     (tmp_path / "tune.json").write_text("{}")
     with pytest.raises(ValueError, match=r"tune.json is damaged: at is missing"):
         run("--resume", tmp_path)

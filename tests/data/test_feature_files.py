@@ -3,6 +3,7 @@
 import os
 import pickle
 import sys
+import unicodedata
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from bures.data import (
     ImageFiles,
     LostDigitsWarning,
     TensorSamples,
+    align_classes,
     load_domain,
     read_features,
     write_features,
@@ -166,8 +168,18 @@ def test_csv_whose_columns_are_numbered_has_a_header_and_one_of_data_has_not(tmp
         read_features(tmp_path / "b.csv")
 
 
-def test_csv_with_more_values_than_names_is_refused(tmp_path):
-    (tmp_path / "a.csv").write_text("width,length\n1.0,2.0,3.0\n4.0,5.0,6.0\n")
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "1.0,2.0,3.0\n4.0,5.0,6.0\n",
+        "0,2.0,3.0\n1,5.0,6.0\n2,8.0,9.0\n",  # pandas has one kind of index for these and for no names at all
+        "\n7,2.0,3.0\n9,5.0,6.0\n",
+        "0,2.0,\n1,5.0,\n",
+        ",,\n1,5.0,\n",
+    ],
+)
+def test_csv_with_more_values_than_names_is_refused(tmp_path, rows):
+    (tmp_path / "a.csv").write_text(f"width,length\n{rows}")
     with pytest.raises(ValueError, match=r"a\.csv: its header names 2 columns but its rows have 3 values; give every"):
         read_features(tmp_path / "a.csv")
 
@@ -197,6 +209,17 @@ def test_missing_labels_are_named(tmp_path):
     table(label=[0.0, 1.5, 2, 1, 0, 1]).to_csv(tmp_path / "c.csv", index=False)
     with pytest.raises(ValueError, match=r"label of row 1 is 1\.5, which is no class"):
         read_features(tmp_path / "c.csv")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble])
+def test_labels_in_floating_point_are_whole_numbers_that_it_tells_apart(tmp_path, dtype):
+    np.savez(tmp_path / "a.npz", x=X, y=Y.astype(dtype))
+    assert read_features(tmp_path / "a.npz").labels.tolist() == Y.tolist()
+    if dtype != np.float16:
+        np.savez(tmp_path / "b.npz", x=X, y=(Y + 1).astype(dtype) * dtype(1e19))  # all of them became one class
+        with pytest.raises(ValueError, match=r"b\.npz: the label of row 0 is .*e\+19, which is no class \(6 such rows"):
+            read_features(tmp_path / "b.npz")
 
 
 @pytest.mark.parametrize("kind", ["string", "category", "object"])
@@ -382,6 +405,12 @@ def test_names_of_samples_are_read_as_they_are_written(tmp_path, column):
     domain = read_features(written(tmp_path / "f.csv", f"{column},a,label\n{rows}"))
     assert domain.ids == tuple(IDS)
     assert features(domain).ravel().tolist() == list(range(6))
+
+
+def test_lines_that_end_in_a_comma_name_no_samples(tmp_path):
+    (tmp_path / "a.csv").write_text("width,label,\n1.0,cat,\n2.0,dog,\n")
+    domain = read_features(tmp_path / "a.csv")
+    assert (domain.ids, domain.feature_names, domain.class_names) == (None, ("width",), ("cat", "dog"))
 
 
 @pytest.mark.parametrize(
@@ -574,3 +603,16 @@ def test_a_table_in_another_encoding_is_told_what_to_do(tmp_path, encoding, byte
         match=rf"table\.csv cannot be read as \.csv: it is not in UTF-8 \(byte {byte} is none of it\); save it with",
     ):
         read_features(file)
+
+
+def test_names_that_look_the_same_are_the_same_class_whichever_system_wrote_them(tmp_path):
+    one, two = (unicodedata.normalize(form, "caf\u00e9") for form in ("NFC", "NFD"))
+    assert one != two
+    (tmp_path / "here.csv").write_text(f"width,label\n1.0,{one}\n2.0,dog\n", encoding="utf-8")
+    (tmp_path / "there.csv").write_text(f"width,label\n1.0,{two}\n2.0,dog\n3.0,{one}\n", encoding="utf-8")
+    np.savez(tmp_path / "named.npz", x=X[:2], y=[0, 1], classes=[two, "dog"])
+    here, there, named = (read_features(tmp_path / name) for name in ("here.csv", "there.csv", "named.npz"))
+    assert here.class_names == there.class_names == (one, "dog")
+    assert align_classes(here, there).labels.tolist() == [0, 1, 0]
+    assert align_classes(here, named).labels.tolist() == [0, 1]
+    assert Domain("d", TensorSamples(X), [two], labels=[0] * 6).class_names == (one,)

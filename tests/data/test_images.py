@@ -1,6 +1,7 @@
 """Image files of every kind become RGB of one size; bad files are found, named and counted."""
 
 import os
+import unicodedata
 
 import numpy as np
 import pytest
@@ -73,11 +74,19 @@ def test_a_palette_with_transparency_raises_no_warning(tmp_path):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_pictures_are_turned_as_their_camera_says(tmp_path, orientation):
+@pytest.mark.parametrize("name", ["colour.png", "grey.tif", "deep.tif", "inks.tif", "packed.tif"])
+def test_pictures_are_turned_as_their_camera_says(tmp_path, name, orientation):
     pixels = np.random.default_rng(0).integers(0, 256, size=(6, 4, 3), dtype=np.uint8)
+    picture = Image.fromarray(pixels)
+    if name in ("grey.tif", "deep.tif"):  # Pillow maps such files, where they are not compressed, in place of reading
+        pixels = np.repeat(pixels[:, :, :1], 3, axis=2)
+        picture = Image.fromarray(pixels[:, :, 0] if name == "grey.tif" else pixels[:, :, 0] * np.uint16(257))
+    elif name == "inks.tif":
+        picture = picture.convert("CMYK")
     exif = Image.Exif()
     exif[0x0112] = orientation
-    Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
+    options = {"compression": "tiff_lzw"} if name == "packed.tif" else {}
+    picture.save(tmp_path / name, exif=exif, **options)
     # From the definition of the tag: which sides of the scene the first row and the first column are.
     upright = {
         1: pixels,
@@ -89,7 +98,7 @@ def test_pictures_are_turned_as_their_camera_says(tmp_path, orientation):
         7: np.rot90(pixels.transpose(1, 0, 2), 2),
         8: np.rot90(pixels),
     }[orientation]
-    np.testing.assert_array_equal(decode_image(tmp_path / "a.png", None).transpose(1, 2, 0), upright)
+    np.testing.assert_array_equal(decode_image(tmp_path / name, None).transpose(1, 2, 0), upright)
 
 
 def test_a_damaged_tag_is_no_damaged_picture(tmp_path):
@@ -409,3 +418,21 @@ def test_folders_that_are_no_domains_are_refused(tmp_path, pets):
 def test_a_domain_of_one_image_can_be_read(tmp_path):
     save(tmp_path / "one" / "cat" / "a.png")
     assert len(image_folder(tmp_path / "one", size=8)) == 1
+
+
+def test_class_folders_are_the_same_class_whichever_system_named_them(tmp_path):
+    one, two = (unicodedata.normalize(form, "caf\u00e9") for form in ("NFC", "NFD"))
+    for folder in (f"here/{one}", "here/dog", f"there/{two}", "there/dog"):
+        save(tmp_path / folder / "1.png")
+    here, there = (image_folder(tmp_path / name, size=8) for name in ("here", "there"))
+    assert here.class_names == there.class_names == (one, "dog")
+    assert image_folder(tmp_path / "there", ["dog", two], size=8).labels.tolist() == [1, 0]
+    assert there.ids[0] == f"{two}/1.png"  # which is where it lies
+
+
+@pytest.mark.parametrize("names", [("caf\u00e9", "cafe\u0301"), ("a\n", "a\\n")])
+def test_two_class_folders_that_read_alike_are_refused(tmp_path, names):
+    for name in (*names, "dog"):
+        save(tmp_path / name / "1.png")
+    with pytest.raises(ValueError, match=r"has two class folders that read '.*'; join them, or rename one"):
+        image_folder(tmp_path, size=8)

@@ -306,6 +306,19 @@ def test_real_features_of_office10():
 # From another working folder
 
 
+def test_a_feature_file_may_lie_in_a_folder_with_a_hash_in_its_name(tmp_path, monkeypatch):
+    (tmp_path / "c#").mkdir()
+    np.savez(tmp_path / "c#" / "f.npz", a_x=np.eye(2), b_x=np.eye(3))
+    (tmp_path / "c#" / "g.csv").write_text("width,label\n1.0,cat\n2.0,dog\n")
+    monkeypatch.chdir(tmp_path)
+    for folder in ("c#", f"{tmp_path}/c#"):
+        assert len(load_domain(f"{folder}/f.npz#b")) == 3
+        assert load_domain(f"{folder}/g.csv").class_names == ("cat", "dog")
+    monkeypatch.chdir(tmp_path / "c#")
+    assert from_anywhere("f.npz#a") == f"{tmp_path}/c#/f.npz#a"
+    assert from_anywhere("g.csv") == f"{tmp_path}/c#/g.csv"
+
+
 @pytest.fixture
 def working_folder(tmp_path, monkeypatch):
     """With a feature file, image folders, one of them in a folder of data sets, and a folder with a # in its name."""

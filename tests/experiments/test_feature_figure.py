@@ -1,5 +1,7 @@
 """The figure of features that `bures adapt` writes: which class is where, and how it is known."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import matplotlib as mpl
@@ -22,6 +24,24 @@ def model():
         return SimpleNamespace(features=features, probabilities=torch.eye(3)[torch.zeros(len(domain), dtype=int)])
 
     return SimpleNamespace(predict=predict)
+
+
+PLACED = """
+import numpy as np
+from bures.experiments._feature_figure import tsne_plane
+for n in (4, 30):
+    noise = np.random.default_rng(0).normal(size=(n, 4))
+    for size in (0.0, 1e-30, 1e-10, 1e25):
+        for offset in (0.0, 1.0):
+            plane = tsne_plane((size * noise + offset).astype(np.float32), 0)
+            assert plane.shape == (n, 2) and np.isfinite(plane).all(), (n, size, offset)
+            assert plane.any() == (size == 1e25 or (size > 0 and offset == 0)), (n, size, offset)
+"""
+
+
+def test_features_that_are_all_the_same_or_of_absurd_size_have_a_map():
+    done = subprocess.run([sys.executable, "-c", PLACED], capture_output=True, text=True)  # it may end the process
+    assert done.returncode == 0, (done.returncode, done.stderr)
 
 
 @pytest.mark.parametrize("labelled", [True, False])

@@ -10,7 +10,7 @@ import bures
 from bures.report import reliability
 from bures.report._plane import GRID, on_grid, principal_plane, tsne_plane
 from bures.report._shift import measure_shift
-from bures.report._svg import nice_ticks
+from bures.report._svg import Change, Series, line_chart, nice_ticks, shift_chart
 from bures.report._words import points
 from bures.training._kept import read_kept
 
@@ -107,10 +107,18 @@ def test_distances_of_features_that_are_all_the_same_are_left_out_or_zero(tmp_pa
 
 
 def test_ticks_cover_and_are_few():
-    for low, high in ((0, 1), (-3.2, 0.5), (0.86, 0.871), (5, 5), (0, 12345)):
+    tiny = ((0, 1e-14), (0, 3e-17), (-1e-17, 0), (0, 5e-324), (1e6, 1e6 + 1e-9), (0, 1e300))
+    for low, high in ((0, 1), (-3.2, 0.5), (0.86, 0.871), (5, 5), (0, 12345), *tiny):
         ticks = nice_ticks(low, high)
         assert ticks[0] <= low <= high <= ticks[-1]
-        assert 2 <= len(ticks) <= 8
+        assert 2 <= len(set(ticks)) == len(ticks) <= 8
+
+
+@pytest.mark.parametrize("value", [0.0, 2e-17, -2e-17, 5e-324, None])
+def test_a_chart_is_drawn_of_distances_that_are_zero_but_for_rounding(value):
+    assert "<svg" in shift_chart("ckb", [Change("source", 0, value, value)])
+    if value is not None:
+        assert "<svg" in line_chart("mmd", [Series("source", 0, [1.0, 2.0], [value, value])])
 
 
 def test_points_have_a_sign():

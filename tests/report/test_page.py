@@ -269,6 +269,15 @@ def test_bad_input_is_one_clear_error(tmp_path):
         write_report([folder.path])
 
 
+def test_a_page_is_not_written_over_a_run(tmp_path):
+    folder, other = write_run(tmp_path / "run"), write_run(tmp_path / "other")
+    before = {file: file.read_bytes() for run in (folder, other) for file in run.files() if file.is_file()}
+    for file in before:
+        with pytest.raises(ValueError, match=r"is a file of the run in .*; choose another file"):
+            write_report([folder.path], file, tsne=0)
+    assert {file: file.read_bytes() for file in before} == before
+
+
 def test_an_error_leaves_the_page_that_was_there(tmp_path):
     folder = write_run(tmp_path / "run")
     page = write_report([folder.path], tsne=0)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
+from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
@@ -97,9 +101,25 @@ class Commands(TyperGroup):
             found = single
         for command in found.registered_commands:
             command.help = _filled(command.callback)
+            command.callback = _with_home_folders(command.callback)
             command.cls = NamingCommand
         self.add_command(typer.main.get_command(found), name)
         return self.commands[name]
+
+
+def _with_home_folders(callback: Any) -> Callable[..., Any]:
+    """The command with a ~ in its paths followed: behind the = of an option, shells leave that to the program."""
+
+    def found(value: Any) -> Any:
+        if isinstance(value, list):
+            return list(map(found, value))
+        return Path(os.path.expanduser(value)) if isinstance(value, Path) else value
+
+    @wraps(callback)
+    def run(**options: Any) -> Any:
+        return callback(**{name: found(value) for name, value in options.items()})
+
+    return run
 
 
 def _filled(callback: Any) -> str:

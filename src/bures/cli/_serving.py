@@ -12,9 +12,11 @@ from bures.arrays import check_positive
 from bures.cli._naming import said_of_domain
 from bures.cli._progress import progress_bar
 from bures.data import Domain, load_domain
+from bures.data._registry import feature_file
 from bures.devices import find_device
 from bures.selection._calibration import COLDEST, HOTTEST
 from bures.training import RunFolder, SavedModel, load_model
+from bures.training._run_folder import check_not_of_run
 
 __all__ = [
     "BatchSize",
@@ -61,12 +63,16 @@ def read_model(run: Path, *, best: bool, device: str = "cpu") -> SavedModel:
     return load_model(run, best=best).to(find_device(device))
 
 
-def check_not_read(output: Path, *read: str | Path) -> None:
-    """Raise an error where a command would write over a file that it reads: data or model would be lost."""
+def check_not_read(output: Path, *read: str | Path, data_root: Path | None = None) -> None:
+    """Raise an error where a command would write over a file that it reads, or of a run: data or model would be lost.
+
+    ``read`` are files, and domains as they were typed, which are looked for as they are when they are read.
+    """
     for name in read:
-        file = Path(str(name).partition("#")[0])  # file.npz#domain
-        if output.exists() and file.exists() and output.samefile(file):
+        file = feature_file(name, data_root)
+        if file is not None and output.exists() and output.samefile(file):
             raise ValueError(f"output={str(output)!r} is read by this command; choose another file")
+    check_not_of_run(output)
 
 
 def read_data(

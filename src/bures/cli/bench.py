@@ -15,6 +15,7 @@ import typer
 from bures.cli._bench_output import Place, again, report, show_table, show_tests
 from bures.cli._bench_plan import Plan, plan_grids, read_choice, read_grids
 from bures.cli._naming import said_as
+from bures.cli._serving import check_not_read
 from bures.cli._streams import tell
 from bures.files import check_output
 
@@ -122,7 +123,11 @@ def bench(
     check_choice("format", format, FORMATS)
     check_choice("backend", backend, ("loky", "dask"))
     check_choice("over", over, OVER)
-    output = None if output is None else check_output(output)
+    if output is not None:
+        output = check_output(output)
+        check_not_read(output, *grids)
+        if output.resolve().suffix == ".jsonl":  # also before there is one: it is written before the table is
+            raise ValueError(f"--output {str(output)!r} is called like a ledger, which keeps runs; choose another")
     if ranks is not None:  # before the runs: they take hours
         from bures.figures._save import check_figure_file
 

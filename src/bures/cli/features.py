@@ -13,6 +13,7 @@ from PIL import Image
 from bures.cli._naming import said_of_domain
 from bures.cli._options import DataRoot, Device, Strict
 from bures.cli._progress import progress_bar
+from bures.cli._serving import check_not_read
 from bures.data import Domain, ImageFiles, extract_features, load_domain
 from bures.data._extraction import check_output
 from bures.networks import Backbone, backbone
@@ -62,7 +63,7 @@ def extract(
     A killed extraction continues where it stopped when the same command is given again.
     """
     if output is not None:
-        check_output(output, restart=restart)
+        check_not_read(check_output(output, restart=restart), spec, data_root=data_root)
     # A wrong name or file should not wait for thousands of images; LeNet alone is built for the images it gets.
     body = None if network == "lenet" else _backbone(network, weights, download)
     with progress_bar("checking images") as report, said_of_domain("IMAGES"):
@@ -71,6 +72,7 @@ def extract(
         side = _own_side(domain) if image_size is None else image_size
         body = _backbone(network, weights, download, in_channels=domain.samples.shape[0], image_size=side)
     file = output if output is not None else Path(re.sub(r"[^\w.-]+", "_", f"{domain.name}-{network}") + ".npz")
+    check_not_read(file, spec, data_root=data_root)
     started: list[int] = []  # where an earlier start had come to
     with progress_bar("extracting features") as report:
 

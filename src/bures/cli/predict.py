@@ -68,11 +68,13 @@ def predict(
         features = None if features is None else check_output(features)
     if features is not None and features.suffix.lower() != ".npz":
         raise ValueError(f"--features {str(features)!r} ends in {features.suffix!r}; features are written to .npz")
+    if output is not None and features is not None and output.resolve() == features.resolve():
+        raise ValueError(f"--output and --features are both {str(output)!r}; give each a file of its own")
     scale = read_temperature(temperature, run, best=best)
     for option, file in (("--output", output), ("--features", features)):
         if file is not None:
             with said_as({"output": option}):
-                check_not_read(file, model_file(run, best=best), data)
+                check_not_read(file, model_file(run, best=best), data, data_root=data_root)
     model = read_model(run, best=best, device=device)
     domain = read_data(data, model, part=part, data_root=data_root, strict=strict, labels=False)
     with progress_bar("predicting") as report:

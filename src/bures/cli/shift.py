@@ -36,8 +36,8 @@ def shift(
 ) -> None:
     """Tell label shift, marginal shift and conditional shift apart, and say what to try."""
     if html is not None:
-        check_output(html)  # before the work, not after it
-        check_not_read(html, source, target)
+        html = check_output(html)  # before the work, not after it
+        check_not_read(html, source, target, data_root=data_root)
     domains = load_pair(source, target, data_root, labels=(True, not hide_labels))
     xs, xt = (feature_rows(domain) for domain in domains)
     if domains[0].labels is None:

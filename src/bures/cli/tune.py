@@ -152,14 +152,18 @@ def _search(
 
     import_optuna()  # what is missing is said before data are read
     recipe = Recipe(**job["recipe"]).locate_weights(job["origin"]["data_root"])
-    begun = (folder / SEARCH).is_file()
+    # A search that was refused has no trials, and what it was asked for does not hold for the next one.
+    begun = (folder / SEARCH).is_file() and (folder / "trials").is_dir()
     source, target, evaluation = load_job(Job(job["origin"], recipe, [recipe.method], folder, begun=begun), quiet)
     if fits_batch:
         recipe, note = fit_batch_size(recipe, [recipe.method], source, target)
         job["recipe"]["batch_size"] = recipe.batch_size
         if note is not None and not quiet:
             Console(stderr=True).print(note, markup=False, highlight=False)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"output={str(folder)!r} cannot be made ({error.strerror}); choose another folder") from error
     if not begun:
         write_json(folder / SEARCH, job)
     console = Console()

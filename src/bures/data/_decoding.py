@@ -63,7 +63,8 @@ def decode_image(path: str | Path, size: int | None) -> NDArray[np.uint8]:
     try:
         if os.path.getsize(path) == 0:
             raise ValueError("the file is empty")
-        with Image.open(path) as image:
+        # By its name, Pillow would map a TIFF that is not compressed, with the sides that it has when it is turned.
+        with open(path, "rb") as stream, Image.open(stream) as image:
             pixels = _to_rgb(_upright(image))
         if size is not None:
             pixels = pixels.resize((size, size), Image.Resampling.BILINEAR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from bures.data._samples import Samples, TensorSamples, as_index
 if TYPE_CHECKING:
     from bures.selection import Reliability
 
-__all__ = ["Domain", "HiddenLabels"]
+__all__ = ["Domain", "HiddenLabels", "composed"]
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -30,7 +31,8 @@ class Domain:
     samples : TensorSamples or ImageFiles
         The n samples.
     class_names : sequence of str
-        The K classes; label c is ``class_names[c]``. Empty where nothing is known of the classes.
+        The K classes; label c is ``class_names[c]``. Empty where nothing is known of the classes. Letters with accents
+        are kept as one character each: other systems write two, for names that look the same.
     labels : integer array (n,), optional
         Classes of the samples, from 0 to K - 1. None: unlabelled.
     ids : sequence of str, optional
@@ -216,7 +218,12 @@ class HiddenLabels:
 def _as_class_names(value: Iterable[object]) -> tuple[str, ...]:
     if isinstance(value, str):
         raise TypeError(f"class_names={value!r} is a string; accepted is a sequence of names")
-    return _all_different("class_names", tuple(map(str, value)))
+    return _all_different("class_names", tuple(composed(str(name)) for name in value))
+
+
+def composed(name: str) -> str:
+    """A name with one character for a letter and its accent, of which macOS may write two: names are compared."""
+    return unicodedata.normalize("NFC", name)
 
 
 def _all_different(argument: str, names: tuple[str, ...]) -> tuple[str, ...]:

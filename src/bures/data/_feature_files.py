@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bures.arrays import check_flags
-from bures.data._domain import Domain
+from bures.data._domain import Domain, composed
 from bures.data._feature_formats import READERS, Content
 from bures.data._samples import TensorSamples
 from bures.files import atomic_file
@@ -19,6 +19,7 @@ __all__ = ["LostDigitsWarning", "read_features", "write_features"]
 
 CHANNELS = (1, 3)  # of grey and of coloured images
 LOST = 0.1  # rounding of this share of a column's deviation is no rounding any more
+BEYOND = 2.0**53  # from here on floating-point numbers leave whole numbers out, and classes become one
 CONSTANT = 1e-12  # a column that varies by less than this share of its size is constant but for the last digits
 
 
@@ -175,7 +176,7 @@ def _as_domain(file: Path, content: Content, domain: str | None, *, strict: bool
             raise ValueError(f"{file}: there are {values.size} {what} for {n} samples; accepted is one for each")
     names: tuple[str, ...] = ()
     if content.classes is not None:
-        names = tuple(_strings(file, content.classes))
+        names = tuple(map(composed, _strings(file, content.classes)))
     labels = None
     if content.y is not None:
         labels, names = _read_labels(file, content.y, names)
@@ -217,7 +218,8 @@ def _read_labels(file: Path, y: NDArray[Any], names: tuple[str, ...]) -> tuple[N
     """Labels as numbers from 0 to K - 1, and the names they stand for."""
     y = y.ravel()
     if y.dtype.kind == "f":
-        odd = np.flatnonzero(~np.isfinite(y) | (y != np.round(y)))
+        y = y.astype(np.float64)
+        odd = np.flatnonzero(~np.isfinite(y) | (y != np.round(y)) | (np.abs(y) >= BEYOND))
         if len(odd):
             what = "missing or infinite" if not np.isfinite(y[odd[0]]) else f"{y[odd[0]]}, which is no class"
             raise ValueError(
@@ -235,7 +237,7 @@ def _read_labels(file: Path, y: NDArray[Any], names: tuple[str, ...]) -> tuple[N
             f"{file}: the label of row {missing[0]} is missing ({len(missing)} such rows of {len(y)}); in a table NA, "
             "None, null and the like stand for that. Leave the labels out where they are unknown"
         )
-    strings = _strings(file, y)
+    strings = list(map(composed, _strings(file, y)))
     found = names or tuple(sorted(set(strings)))
     number = {name: label for label, name in enumerate(found)}
     if unknown := [label for label in strings if label not in number]:

@@ -113,10 +113,17 @@ def _read_csv(file: Path, x_key: str | None, y_key: str | None, domain: str | No
     with _reading(file), open(file, encoding="utf-8-sig", newline="") as stream:
         separator = _separator(next((line for line in stream if line.strip()), ""))
         stream.seek(0)
-        header = next((row for row in csv.reader(stream, delimiter=separator) if any(map(str.strip, row))), [])
+        lines = csv.reader(stream, delimiter=separator)
+        header = next((line for line in lines if any(map(str.strip, line))), [])
+        values = len(next((line for line in lines if len(line) > 1 or any(map(str.strip, line))), header))
     numbers = [float(name) for name in header if is_number(name)]
     if numbers and len(numbers) == len(header) and numbers != list(range(len(header))):
         raise ValueError(f"{file} has no header: its first line is numbers; give every column a name")
+    if values > len(header):  # pandas would take the first columns for names of the rows, and shift the others
+        raise ValueError(
+            f"{file}: its header names {len(header)} columns but its rows have {values} values; give every column a "
+            "name, an empty one where it names the samples"
+        )
     roles = _find_roles(file, header, y_key)
     with _reading(file):
         table = pd.read_csv(
@@ -127,15 +134,10 @@ def _read_csv(file: Path, x_key: str | None, y_key: str | None, domain: str | No
             # As they are written: 007 is no 7, and NA may be a name. With a sign before them, pandas leaves them alone.
             converters=dict.fromkeys(roles.ids, "'".__add__),
         )
-    # Where rows have more values than there are names, pandas takes the first columns for names of the rows.
-    values = table.shape[1] + (0 if isinstance(table.index, pd.RangeIndex) else table.index.nlevels)
-    if values != len(header):
-        raise ValueError(
-            f"{file}: its header names {len(header)} columns but its rows have {values} values; give every column a "
-            "name, an empty one where it names the samples"
-        )
     labels = None if roles.label is None else _label_values(table.iloc[:, roles.label])
     ids = np.array([name[1:] for name in table.iloc[:, roles.ids[0]]], dtype=object) if roles.ids else None
+    if ids is not None and not any(ids):  # lines that end in a comma, the first one too
+        ids = None
     return _from_table(file, table, roles, labels, ids)
 
 

@@ -14,7 +14,7 @@ import torch
 
 from bures.arrays import check_flags
 from bures.data._decoding import Progress, check_images, report_bad
-from bures.data._domain import Domain
+from bures.data._domain import Domain, composed
 from bures.data._samples import ImageFiles, Samples, fits_in_memory
 from bures.wording import listed
 
@@ -128,7 +128,7 @@ def image_folder(
     if not folder.is_dir():
         raise FileNotFoundError(f"path={str(path)!r} is not a folder")
     files, classes = _list_images(folder)
-    names = tuple(class_names) if class_names is not None else tuple(sorted(set(classes)))
+    names = tuple(map(composed, class_names)) if class_names is not None else tuple(sorted(set(classes)))
     if unknown := sorted(set(classes) - set(names)):
         raise ValueError(
             f"path={str(path)!r} has the class folder {unknown[0]!r}, which is not among class_names "
@@ -146,7 +146,12 @@ def image_folder(
 def _list_images(folder: Path) -> tuple[list[Path], list[str]]:
     """Image files and the class of each; no classes for a flat folder."""
     flat = [entry for entry in _visible(folder) if _is_file(entry) and _is_image(entry)]
-    by_class = {_text(entry.name): list(_images_below(entry)) for entry in _visible(folder) if entry.is_dir()}
+    by_class: dict[str, list[Path]] = {}
+    for entry in filter(Path.is_dir, _visible(folder)):
+        name = composed(_text(entry.name))
+        if name in by_class:
+            raise ValueError(f"path={str(folder)!r} has two class folders that read {name!r}; join them, or rename one")
+        by_class[name] = list(_images_below(entry))
     filled = [name for name, files in by_class.items() if files]
     if flat and filled:
         raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from bures.data._feature_files import read_features
 from bures.data._feature_formats import FEATURE_SUFFIXES
 from bures.data._folders import BENCHMARKS, benchmark_domain, find_named, image_folder, plain
 
-__all__ = ["from_anywhere", "has_test_part", "known_domains", "load_domain"]
+__all__ = ["feature_file", "from_anywhere", "has_test_part", "known_domains", "load_domain"]
 
 EMBEDDED: dict[str, Callable[..., Domain]] = {"optdigits": optdigits, "mnist5k": mnist5k}
 DIGIT_SETS: dict[str, Callable[..., Domain]] = {"mnist": mnist, "usps": usps}
@@ -122,6 +123,14 @@ def from_anywhere(spec: str, data_root: str | Path | None = None) -> str:
     return found if place is None or _path_and_part(found) == (str(place), part) else spec  # a folder may have a #
 
 
+def feature_file(spec: str | Path, data_root: str | Path | None = None) -> Path | None:
+    """The file that :func:`load_domain` reads for a path; None where that is a folder, a name or not there."""
+    root = Path(data_root) if data_root is not None else _environment_root()
+    path, _ = _path_and_part(os.fspath(spec))
+    place = next((place for place in _places(path, root) if place.exists()), None)
+    return place if place is not None and place.is_file() else None
+
+
 def has_test_part(spec: str) -> bool:
     """Whether a name stands for a domain in two parts, on whose test part it is evaluated."""
     return find_named(spec, DIGIT_SETS) is not None
@@ -168,17 +177,23 @@ def _is_benchmark(text: str) -> bool:
 
 
 def _path_and_part(text: str) -> tuple[str, str]:
-    """A path, and the domain of a feature file that holds several."""
-    path, _, part = text.partition("#") if _is_feature_file(text) else (text, "", "")
-    return path, part
+    """A path, and the domain of a feature file that holds several; folders may have a # in their names."""
+    for sign in re.finditer("#", text):
+        if _has_feature_suffix(text[: sign.start()]):
+            return text[: sign.start()], text[sign.end() :]
+    return text, ""
 
 
 def _is_feature_file(text: str) -> bool:
-    return Path(text.partition("#")[0]).suffix.lower() in FEATURE_SUFFIXES
+    return _has_feature_suffix(_path_and_part(text)[0])
+
+
+def _has_feature_suffix(path: str) -> bool:
+    return Path(path).suffix.lower() in FEATURE_SUFFIXES
 
 
 def _places(path: str, root: Path | None) -> list[Path]:
-    own = Path(path).expanduser()
+    own = Path(os.path.expanduser(path))
     return [own] if root is None or own.is_absolute() else [own, root / own]
 
 

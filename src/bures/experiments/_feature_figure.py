@@ -24,6 +24,8 @@ from bures.training import SavedModel
 __all__ = ["feature_figure", "name_class", "some_of_each", "tsne_plane"]
 
 NAMED = 40  # classes whose names have room
+SAME = 1e-7  # share of features by which they differ where float32 has rounded what is the same
+USUAL = 1e10  # features of a size up to this, or down to its inverse, are placed as they are
 
 
 def feature_figure(
@@ -96,7 +98,13 @@ def some_of_each(source: Domain, target: Domain, n: int, seed: int) -> tuple[Dom
 
 
 def tsne_plane(features: NDArray[Any], seed: int) -> NDArray[Any]:
-    """The map (n, 2) of features (n, d) by t-SNE."""
+    """The map (n, 2) of features (n, d) by t-SNE; one point where they are all the same."""
+    centred = features.astype(np.float64) - features.mean(axis=0, dtype=np.float64)
+    extent = np.abs(centred).max()
+    if extent <= SAME * np.abs(features).max():  # scikit-learn divides by their deviation, and NaN ends the process
+        return np.zeros((len(features), 2))
+    if not 1 / USUAL < extent < USUAL:  # float32 has no squares of these
+        features = centred / extent
     tsne = TSNE(init="pca", perplexity=min(30.0, (len(features) - 1) / 3), random_state=seed % 2**32)
     return np.asarray(tsne.fit_transform(features))
 

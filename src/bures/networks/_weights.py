@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
-from os import PathLike
 from pathlib import Path
 
 import safetensors.torch
@@ -21,7 +21,7 @@ ALLOW_DOWNLOAD = (
     "download_weights=true, for bures features extract --download)"
 )
 
-StrPath = str | PathLike[str]
+StrPath = str | os.PathLike[str]
 
 SUFFIXES = (".pth", ".pt", ".safetensors")
 LISTED = 10
@@ -50,7 +50,7 @@ def read_weights(path: StrPath) -> dict[str, Tensor]:
     ...     read_weights(file.name)["weight"]
     tensor([1., 1.])
     """
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"weights={str(path)!r} has an unknown format; accepted are files {', '.join(SUFFIXES)}")
     if not path.is_file():

@@ -16,6 +16,7 @@ __all__ = ["COLOURS", "Change", "Series", "line_chart", "nice_ticks", "reliabili
 WIDTH, HEIGHT = 260, 168
 LEFT, RIGHT, TOP, BOTTOM = 36, 8, 8, 22
 DRAWN = 240  # points of a line at most
+SMALLEST, ROUNDING = 1e-300, 1e-12  # a range that is smaller than this, or than this share of its ends, is one point
 COLOURS = 7  # of the style sheet, beside that of source-only
 
 
@@ -37,13 +38,14 @@ def nice_ticks(low: float, high: float, n: int = 4) -> list[float]:
     >>> nice_ticks(0.13, 0.91)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     """
-    if not high > low:
+    if not high - low > max(SMALLEST, ROUNDING * max(abs(low), abs(high))):
         low, high = low - 0.5 * (abs(low) or 1), low + 0.5 * (abs(low) or 1)
     raw = (high - low) / n
-    power = 10.0 ** math.floor(math.log10(raw))
+    exponent = math.floor(math.log10(raw))
+    power = 10.0**exponent
     step = min((factor * power for factor in (1, 2, 5, 10)), key=lambda size: abs(size - raw))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(index * step, 12) for index in range(first, last + 1)]
+    return [round(index * step, 1 - exponent) for index in range(first, last + 1)]
 
 
 def line_chart(title: str, series: Sequence[Series], *, as_percent: bool = False) -> Markup:
@@ -114,7 +116,8 @@ class Change(NamedTuple):
 def shift_chart(title: str, rows: Sequence[Change]) -> Markup:
     """Values before and after training, a row for each run: an open circle, an arrow, a full circle."""
     values = [value for row in rows for value in (row.before, row.after) if value is not None]
-    ticks = nice_ticks(0.0, max(values, default=1.0) or 1.0, 3)
+    top = max(values, default=0.0)
+    ticks = nice_ticks(0.0, top if top > SMALLEST else 1.0, 3)
     width, height = 340, 30 * len(rows) + 26
 
     def across(value: float) -> float:

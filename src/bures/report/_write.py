@@ -17,6 +17,7 @@ from bures.arrays import check_count
 from bures.files import check_output, to_json, write_text
 from bures.report._content import report_content
 from bures.report._runs import read_runs
+from bures.training._run_folder import check_not_of_run
 
 __all__ = ["report_place", "write_report"]
 
@@ -62,6 +63,7 @@ def write_report(paths: Iterable[str | Path], output: str | Path | None = None, 
         paths = [paths]
     folders = [Path(path) for path in paths]
     place = check_output(output if output is not None else report_place(folders))
+    check_not_of_run(place)
     return write_text(place, render(report_content(read_runs(folders), tsne=tsne)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from bures.locks import FileLock
 from bures.training._csv import table_csv, write_predictions
 from bures.training._errors import RunInUseError
 
-__all__ = ["COMPARISON", "RunFolder", "checksum"]
+__all__ = ["COMPARISON", "RunFolder", "check_not_of_run", "checksum"]
 
 SCHEMA = 1
 COMPARISON = "adapt.json"  # what `bures adapt` was asked for, in a folder of several runs
@@ -89,6 +90,11 @@ class RunFolder:
     def exists(self) -> bool:
         """Whether a run lies here."""
         return self.manifest.is_file()
+
+    def files(self) -> tuple[Path, ...]:
+        """What a run is kept in, whether it is there or not; a report or a drawing can be made again."""
+        outcome = (self.model, self.best_model, self.predictions, self.confusion, self.samples)
+        return (self.manifest, self.recipe, self.log, self.checkpoint, *outcome)
 
     @property
     def lock(self) -> Path:
@@ -179,6 +185,16 @@ class RunFolder:
         """Write the counts, a row for each true class."""
         rows = ([name, *counts] for name, counts in zip(class_names, confusion.tolist(), strict=True))
         write_text(self.confusion, table_csv(["true class", *class_names], rows))
+
+
+def check_not_of_run(output: str | Path) -> None:
+    """Raise an error where a file that is to be written is one in which a run is kept, of which nothing may be lost."""
+    place = Path(os.path.realpath(os.path.expanduser(output)))
+    for folder in map(RunFolder, place.parents[:2]):
+        if place in folder.files() and folder.exists():
+            raise ValueError(
+                f"output={str(output)!r} is a file of the run in {folder.path}, and would be lost; choose another file"
+            )
 
 
 def _holds_files(path: Path) -> bool:

@@ -15,6 +15,7 @@ from bures.arrays import check_flags
 from bures.data import Domain
 from bures.data._columns import with_columns
 from bures.data._decoding import Progress
+from bures.data._domain import composed
 from bures.devices import usual_defaults
 from bures.files import atomic_file
 from bures.networks import Network
@@ -206,7 +207,8 @@ def load_model(path: str | Path, *, best: bool = False) -> SavedModel:
             "Weights of a backbone go into training: bures adapt --weights"
         )
     try:
-        spec, class_names = NetworkSpec(**description["network"]), tuple(map(str, description["class_names"]))
+        spec = NetworkSpec(**description["network"])
+        class_names = tuple(composed(str(name)) for name in description["class_names"])
         columns = description.get("feature_names")  # models that know of none do not have it
         feature_names = None if columns is None else tuple(map(str, columns))
     except (KeyError, TypeError) as error:
