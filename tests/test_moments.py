@@ -284,6 +284,28 @@ def test_the_bound_is_never_violated(draw_problem, seed, kernel, landmarks, shar
         assert -rounding <= value - result.squared_distance <= result.bound
 
 
+@each_precision
+@pytest.mark.parametrize("digits", [None, 0])
+@pytest.mark.parametrize("d", [1, 2])
+def test_the_bound_holds_where_covariances_have_directions_without_variance(d, digits, precision):
+    """More samples than products are formed in float64 for, of few dimensions or few distinct values."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        xs, xt = rng.normal(size=(400, d)), [1.0, 3.0][seed % 2] * rng.normal(size=(500, d)) + seed // 2
+        if digits is not None:
+            xs, xt = xs.round(digits), xt.round(digits)
+        ys, yt = np.arange(400) % 2, np.arange(500) % 2
+        for kernel in ("gaussian", "laplacian"):
+            options = {"kernel": kernel, "bandwidth": 3.0}
+            phi = bures.NystroemMap.fit(xs, xt, n_landmarks=100, landmarks="pivoted-cholesky", **options)
+            m_s, m_t = (ConditionalMoments(phi, 2, precision=precision).update(x, y) for x, y in ((xs, ys), (xt, yt)))
+            for metric in METRICS:
+                pair = (xs, ys, xt, yt) if metric in ("ckb", "ckw") else (xs, xt)
+                result = m_s.measure(m_t, metric)
+                error = abs(getattr(bures, metric)(*pair, **options) - result.squared_distance)
+                assert error <= result.bound
+
+
 def test_the_bound_is_of_the_size_of_the_error(draw_problem):
     p = draw_problem("hard", n=200, m=200, d=2, seed=1)
     value = bures.ckb(*p.data)

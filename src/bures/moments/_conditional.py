@@ -43,8 +43,9 @@ class ConditionalMoments(MomentSums):
         domain's predictions; its bandwidth is then that of the domain, as in `bures.ckb`.
     precision : {"float64", "mixed"}, optional
         ``"mixed"`` computes features and their products in float32 and sums them in float64, up to twice as fast. Order
-        and chunking change a distance by less than 1e-8 of the traces in ``"float64"`` and 1e-6 in ``"mixed"`` (more
-        where a long stream has fewer distinct samples than features: take ``"float64"``).
+        and chunking change a distance by less than 1e-8 of the traces in ``"float64"`` and 1e-6 in ``"mixed"`` (up to
+        1e-4 where the features of a map span directions with hardly any variance, as those of samples in one or two
+        dimensions do, and those of a long stream with fewer distinct samples than features: take ``"float64"``).
     decay : float, optional
         For running estimates: before each `update`, earlier samples count this much of what they did.
 
