@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from joblib.externals.loky import get_reusable_executor
+from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor, get_reusable_executor
 from toy_cells import ToyCell, cells, marks, survivors
 
 from bures.experiments import (
@@ -27,7 +27,7 @@ from bures.experiments import (
     run_sweeps,
     to_markdown,
 )
-from bures.experiments._sweep import _freeze
+from bures.experiments._sweep import _attempt, _freeze, _Place
 from bures.training import AdaptationModule, RunFolder, adapt
 
 # Networks that made two steps predict few classes.
@@ -284,6 +284,22 @@ def test_a_sweep_that_was_killed_goes_on_and_repeats_nothing_that_is_finished(tm
     assert [result["key"] for result in sweep.results] == [f"cell{number:02}" for number in range(8)]
     assert not list(tmp_path.glob(".*"))  # no claims are left
     assert {key: count for key, count in marks(tmp_path).items() if key in finished} == dict.fromkeys(finished, 1)
+
+
+def test_a_process_that_was_made_ready_behind_the_end_of_its_sweep_runs_nothing(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    work = cells(tmp_path, 1, 0.0)[0]
+    with ProcessPoolExecutor(1) as pool:
+        begun = pool.submit(_attempt, work, tmp_path / "state", _Place(None, "cpu", gone.pid, 1))
+        assert isinstance(begun.exception(60), BrokenProcessPool)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sweep_that_runs_in_a_process_of_a_pool_runs_its_cells(tmp_path):
+    with ProcessPoolExecutor(1) as pool:
+        sweep = pool.submit(run_sweep, cells(tmp_path, 2, 0.0), tmp_path / "ledger.jsonl").result(60)
+    assert [result["key"] for result in sweep.results] == ["cell00", "cell01"]
 
 
 def test_two_sweeps_on_one_ledger_share_the_work(tmp_path):

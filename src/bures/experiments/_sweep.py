@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import multiprocessing
 import os
 import signal
 import threading
@@ -18,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import joblib
+from joblib.externals.loky.backend.process import LokyProcess
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from bures.experiments._ledger import Ledger
@@ -227,6 +229,8 @@ class _Place:
 
 def _attempt(cell: RunnableCell, unfinished: Path, place: _Place) -> Attempt:
     own_process = os.getppid() == place.sweep
+    if not own_process and _is_orphan_of(place.sweep):
+        os._exit(1)
     if own_process:
         _end_with(place.sweep)
         _limit_compilers(place.compilers)
@@ -263,6 +267,14 @@ def _freeze() -> None:
     """Take what was imported out of later collections, most of whose time it takes."""
     gc.freeze()
     atexit.register(gc.unfreeze)  # what is never collected some packages report as leaks, at length
+
+
+def _is_orphan_of(sweep: int) -> bool:
+    """Whether this is a process of loky's whose sweep was killed while it was being made ready for its first cell.
+
+    Nobody claims that cell any more: the next sweep begins it, too. (The sweep itself may run in a process of loky's.)
+    """
+    return os.getpid() != sweep and isinstance(multiprocessing.current_process(), LokyProcess)
 
 
 @cache  # once for a process
