@@ -119,7 +119,7 @@ def over_tasks(over: str, count: int) -> bool:
 
 def n_tasks(matrix: pd.DataFrame) -> int:
     """How many tasks have their seeds in the lines of a matrix; none where lines are no seeds of tasks."""
-    return matrix.index.get_level_values("task").nunique() if matrix.index.nlevels > 1 else 0
+    return matrix.index.get_level_values(0).nunique() if matrix.index.nlevels > 1 else 0
 
 
 class PairedTest(NamedTuple):
@@ -192,7 +192,7 @@ def paired_tests(matrix: pd.DataFrame, reference: str, *, over: str = "auto") ->
             continue
         each = both[reference] - both[column]
         if matrix.index.nlevels > 1 and over_tasks(over, n_tasks(matrix)):
-            each = each.groupby(level="task", sort=False).mean()
+            each = each.groupby(level=0, sort=False).mean()
         gaps = np.where(each.abs() < 1e-9, 0.0, each)
         p = 1.0 if not gaps.any() else float(stats.wilcoxon(gaps).pvalue)
         counts = (int((gaps > 0).sum()), int((gaps == 0).sum()), int((gaps < 0).sum()))
