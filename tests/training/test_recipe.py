@@ -53,6 +53,14 @@ def test_a_file_changes_a_recipe_that_it_is_based_on(tmp_path):
     assert load_recipe(written(tmp_path, "based_on: null\n")) == Recipe()
 
 
+def test_a_path_goes_where_the_system_lets_it_go(tmp_path):
+    (tmp_path / "far" / "inner").mkdir(parents=True)
+    (tmp_path / "far" / "recipe.yaml").write_text("based_on: inner/../base.yaml\nepochs: 3\n")
+    (tmp_path / "far" / "base.yaml").write_text("batch_size: 8\n")
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "inner", target_is_directory=True)
+    assert load_recipe(tmp_path / "link" / ".." / "recipe.yaml") == Recipe(batch_size=8, epochs=3)
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [

@@ -63,11 +63,12 @@ def recipe_content(name: str | Path, *, library: bool = True) -> dict[str, Any]:
     >>> sorted(recipe_content("demo"))[:2]
     ['augment', 'batch_size']
     """
-    return _with_base(os.path.normpath(name) if is_recipe_file(name) else str(name), (), library)
+    return _with_base(str(name), (), library)
 
 
 def _with_base(name: str, above: tuple[str, ...], library: bool) -> dict[str, Any]:
     """What a recipe names, on top of what that names which it is based on; ``above`` are those based on this one."""
+    above = (*above, _identity(name))
     content = _own_content(name) if library or is_recipe_file(name) else {}
     base = content.pop(BASE, None)
     if base is None:
@@ -75,17 +76,22 @@ def _with_base(name: str, above: tuple[str, ...], library: bool) -> dict[str, An
     if not isinstance(base, str):
         raise ValueError(f"{name}: {BASE}={base!r} is no text; accepted is the name of a recipe or of a file")
     if is_recipe_file(base):
-        base = os.path.normpath(Path(name).parent / base)
-    if base in (*above, name):
+        base = str(Path(name).parent / base)
+    if _identity(base) in above:
         raise ValueError(f"{name}: {BASE}={base!r} leads back to itself; accepted is a recipe not based on this one")
     try:
-        inherited = _with_base(base, (*above, name), library)
+        inherited = _with_base(base, above, library)
     except (ValueError, FileNotFoundError) as error:
         kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
         raise kind(f"{name}: {BASE}: {error}") from error
     if isinstance(content.get("options"), dict) and isinstance(inherited.get("options"), dict):
         content["options"] = inherited["options"] | content["options"]
     return inherited | content
+
+
+def _identity(name: str) -> str:
+    """A name for a recipe that it has however its file is called."""
+    return os.path.realpath(name) if is_recipe_file(name) else name
 
 
 def _own_content(name: str) -> dict[str, Any]:
