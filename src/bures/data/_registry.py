@@ -79,7 +79,7 @@ def load_domain(
     1797
     """
     check_flags(train=train, download=download, strict=strict, labels=labels)
-    root = Path(data_root) if data_root is not None else _environment_root()
+    root = _root(data_root)
     text, by_path = os.fspath(spec), _by_path(spec)
     if not by_path and (name := find_named(text, EMBEDDED)):
         return _shown(EMBEDDED[name](size=size), labels)
@@ -113,21 +113,23 @@ def from_anywhere(spec: str, data_root: str | Path | None = None) -> str:
 
     What is not there stays as it is too, for :func:`load_domain` to refuse.
     """
-    root = Path(data_root) if data_root is not None else _environment_root()
+    root = _root(data_root)
     named = find_named(spec, (*EMBEDDED, *DIGIT_SETS)) or (root is not None and _is_benchmark(spec))
     if named and not _by_path(spec):
         return spec
     path, part = _path_and_part(spec)
-    place = next((place.absolute() for place in _places(path, root) if place.exists()), None)
-    found = spec if place is None else f"{place}#{part}" if part else str(place)
-    return found if place is None or _path_and_part(found) == (str(place), part) else spec  # a folder may have a #
+    place = _place(path, root)
+    if place is None:
+        return spec
+    place = place.absolute()
+    found = f"{place}#{part}" if part else str(place)
+    return found if _path_and_part(found) == (str(place), part) else spec  # a folder may have a #
 
 
 def feature_file(spec: str | Path, data_root: str | Path | None = None) -> Path | None:
     """The file that :func:`load_domain` reads for a path; None where that is a folder, a name or not there."""
-    root = Path(data_root) if data_root is not None else _environment_root()
     path, _ = _path_and_part(os.fspath(spec))
-    place = next((place for place in _places(path, root) if place.exists()), None)
+    place = _place(path, _root(data_root))
     return place if place is not None and place.is_file() else None
 
 
@@ -146,9 +148,10 @@ def _shown(domain: Domain, labels: bool) -> Domain:
     return domain if labels else replace(domain, labels=None)
 
 
-def _environment_root() -> Path | None:
-    value = os.environ.get("BURES_DATA")
-    return Path(value) if value else None
+def _root(data_root: str | Path | None) -> Path | None:
+    """The folder of the data sets: the one that is given, or that of the environment."""
+    value = data_root if data_root is not None else os.environ.get("BURES_DATA") or None
+    return None if value is None else Path(value)
 
 
 def _digits_root(name: str, root: Path | None) -> Path:
@@ -195,6 +198,10 @@ def _has_feature_suffix(path: str) -> bool:
 def _places(path: str, root: Path | None) -> list[Path]:
     own = Path(os.path.expanduser(path))
     return [own] if root is None or own.is_absolute() else [own, root / own]
+
+
+def _place(path: str, root: Path | None) -> Path | None:
+    return next((place for place in _places(path, root) if place.exists()), None)
 
 
 def _unknown(text: str, path: str, root: Path | None) -> str:
