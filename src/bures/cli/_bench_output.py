@@ -104,9 +104,9 @@ def report(sweeps: Mapping[str, Sweep]) -> bool:
 def show_tests(matrix: pd.DataFrame, reference: str, over: str, title: str | None, *, beside: bool) -> None:
     """Print the tests, those of several grids with a title; ``beside`` a table that programs read, as a note."""
     from bures.experiments import paired_tests
-    from bures.experiments._significance import n_tasks, over_tasks
+    from bures.experiments._significance import pairs_tasks
 
-    by_task = over_tasks(over, n_tasks(matrix))
+    by_task = pairs_tasks(matrix, over)
     pairs = "tasks, means over the seeds that both have" if by_task else "seeds of tasks, not independent evidence"
     heading = "" if title is None else f"{title}: "
     what = Text(f"{heading}{reference} against the others, signed-rank test over {pairs}")

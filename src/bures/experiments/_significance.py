@@ -22,10 +22,9 @@ __all__ = [
     "PairedTest",
     "Ranking",
     "accuracy_matrix",
-    "n_tasks",
     "nemenyi",
-    "over_tasks",
     "paired_tests",
+    "pairs_tasks",
     "rank_methods",
 ]
 
@@ -85,7 +84,7 @@ def accuracy_matrix(
         return pd.DataFrame()
     frame = pd.DataFrame(rows)
     frame["column"] = _columns(frame)
-    if over_tasks(over, len(grid.tasks)):
+    if _takes_tasks(over, len(grid.tasks)):
         matrix = frame.pivot_table(index="task", columns="column", values="last", aggfunc="mean", sort=False)
         return matrix.reindex(index=list(grid.tasks))
     seeds = sorted(frame["seed"].unique())
@@ -112,14 +111,13 @@ def _columns(frame: pd.DataFrame) -> pd.Series[str]:
     return frame.apply(name, axis=1)
 
 
-def over_tasks(over: str, count: int) -> bool:
-    """Whether so many tasks are paired, by their means over seeds, and not single seeds of tasks."""
-    return over == "tasks" or (over == "auto" and count >= ENOUGH_TASKS)
+def _takes_tasks(over: str, n_tasks: int) -> bool:
+    return over == "tasks" or (over == "auto" and n_tasks >= ENOUGH_TASKS)
 
 
-def n_tasks(matrix: pd.DataFrame) -> int:
-    """How many tasks have their seeds in the lines of a matrix; none where lines are no seeds of tasks."""
-    return matrix.index.get_level_values(0).nunique() if matrix.index.nlevels > 1 else 0
+def pairs_tasks(matrix: pd.DataFrame, over: str) -> bool:
+    """Whether `paired_tests` takes the tasks of a matrix with seeds of tasks for its pairs, and not every line."""
+    return matrix.index.nlevels > 1 and _takes_tasks(over, matrix.index.get_level_values(0).nunique())
 
 
 class PairedTest(NamedTuple):
@@ -185,13 +183,14 @@ def paired_tests(matrix: pd.DataFrame, reference: str, *, over: str = "auto") ->
         accepted = ", ".join(map(str, matrix.columns)) or "none: nothing was run yet"
         raise ValueError(f"reference={reference!r} is not among the methods that were run; accepted are: {accepted}")
     check_choice("over", over, OVER)
+    by_task = pairs_tasks(matrix, over)
     found = []
     for column in matrix.columns:
         both = matrix[[reference, column]].dropna() if column != reference else pd.DataFrame()
         if both.empty:
             continue
         each = both[reference] - both[column]
-        if matrix.index.nlevels > 1 and over_tasks(over, n_tasks(matrix)):
+        if by_task:
             each = each.groupby(level=0, sort=False).mean()
         gaps = np.where(each.abs() < 1e-9, 0.0, each)
         p = 1.0 if not gaps.any() else float(stats.wilcoxon(gaps).pvalue)
