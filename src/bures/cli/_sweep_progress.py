@@ -81,14 +81,18 @@ class _Board:
                 table.add_row(Text(method), *cells)
             bar = ProgressBar(total=self.totals.total(), completed=self.counts["finished"].total(), width=40)
             line = Table.grid(padding=(0, 1))
-            line.add_row(bar, Text(self.sum()))
+            line.add_row(bar, Text(self._summary()))
             lines: list[Any] = [table, line]
             if self.last:
                 lines.append(Text(f"last failure: {self.last}", style="red", overflow="ellipsis", no_wrap=True))
             return Group(*lines)
 
-    def sum(self) -> str:
+    def summary(self) -> str:
         """How many cells are finished, and how long the others will take."""
+        with self.lock:
+            return self._summary()
+
+    def _summary(self) -> str:
         done, total = self.counts["finished"].total(), self.totals.total()
         return f"{done} of {total} finished{self._remaining(done, total)}"
 
@@ -113,4 +117,4 @@ class _Lines:
         now = time.monotonic()
         if event.what == "finished" and now - self.last >= PAUSE:
             self.last = now
-            tell(f"{self.board.sum()}, last {event.cell.key}")
+            tell(f"{self.board.summary()}, last {event.cell.key}")

@@ -71,8 +71,10 @@ def extract(
     if body is None:
         side = _own_side(domain) if image_size is None else image_size
         body = _backbone(network, weights, download, in_channels=domain.samples.shape[0], image_size=side)
-    file = output if output is not None else Path(re.sub(r"[^\w.-]+", "_", f"{domain.name}-{network}") + ".npz")
-    check_not_read(file, spec, data_root=data_root)
+    file = output
+    if file is None:
+        file = Path(re.sub(r"[^\w.-]+", "_", f"{domain.name}-{network}") + ".npz")
+        check_not_read(file, spec, data_root=data_root)
     started: list[int] = []  # where an earlier start had come to
     with progress_bar("extracting features") as report:
 
