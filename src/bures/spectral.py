@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -428,31 +428,31 @@ def _half_transports(
 ) -> Iterator[Tensor]:
     """The gradients of the fidelity in both covariances; no derivative of them can be had."""
     refusal = "the second derivative of the Bures distance with respect to covariances"
-    side_s, side_t = (values_s, vectors_s, vh.mT), (values_t, vectors_t, u)
-    for own, other in ((side_s, side_t), (side_t, side_s)):
-        yield _last_derivative(_half_transport(*own, *other, s), refusal, cov_s, cov_t)
+    sides = _Side(values_s, vectors_s, vh.mT), _Side(values_t, vectors_t, u)
+    for own, other in (sides, sides[::-1]):
+        yield _last_derivative(_half_transport(own, other, s), refusal, cov_s, cov_t)
 
 
-def _half_transport(
-    values: Tensor,
-    vectors: Tensor,
-    rotation: Tensor,
-    other_values: Tensor,
-    other_vectors: Tensor,
-    other_rotation: Tensor,
-    s: Tensor,
-) -> Tensor:
+class _Side(NamedTuple):
+    """Eigenvalues and eigenvectors of a covariance, and its singular vectors in the product of both roots."""
+
+    values: Tensor
+    vectors: Tensor
+    rotation: Tensor
+
+
+def _half_transport(own: _Side, other: _Side, s: Tensor) -> Tensor:
     """Half the transport map T of one covariance, T L = L' U V^T for its root L and the other's L'.
 
     On the covariance's range this is ``L^-T (M^T M)^(1/2) L^-1``, which is symmetric however it is rounded.
     """
-    inside = _in_range(values)
-    inverse_root = torch.where(inside, values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt(), 0.0)
-    inverse = vectors * inverse_root @ rotation
+    inside = _in_range(own.values)
+    inverse_root = torch.where(inside, own.values.clamp_min(torch.finfo(s.dtype).tiny).rsqrt(), 0.0)
+    inverse = own.vectors * inverse_root @ own.rotation
     left = inverse * s.sqrt()
-    other_root = other_vectors * torch.where(_in_range(other_values), other_values, 0.0).sqrt()
-    moved = other_root @ (other_rotation * _not_structural_zero(s)) @ inverse.mT
-    basis = vectors * inside
+    other_root = other.vectors * torch.where(_in_range(other.values), other.values, 0.0).sqrt()
+    moved = other_root @ (other.rotation * _not_structural_zero(s)) @ inverse.mT
+    basis = own.vectors * inside
     outside = moved - basis @ (basis.mT @ moved)
     return (left @ left.mT + outside + outside.mT) / 2
 
