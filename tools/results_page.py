@@ -135,7 +135,6 @@ def grid_part(grid: str, *, main: bool) -> str:
     shown = bench_table(load_grid(grid), results(grid)).finished()
     head, line, *lines = render_table(shown).splitlines()
     recipes = list(dict.fromkeys(row.recipe for row in shown.rows if not row.from_paper))
-    order = ("source", "source+adabn", "entropy", "im", "class-means", "mcc", *FAMILY, "target")
 
     def is_main(row: TableRow) -> bool:
         if row.from_paper:
@@ -145,7 +144,7 @@ def grid_part(grid: str, *, main: bool) -> str:
     def place(row: TableRow) -> tuple[int, int]:
         if row.from_paper:
             return -1, PRINTED.index(row.method)
-        return recipes.index(row.recipe), order.index(row.method)
+        return recipes.index(row.recipe), MAIN.index(row.method)
 
     chosen = [(row, text) for row, text in zip(shown.rows, lines, strict=True) if is_main(row) == main]
     if main:
@@ -237,10 +236,16 @@ def paired(grid: str, recipe: str, method: str, other: str, field: str) -> str:
     return f"{value:+.1f}" if field == "difference" else f"{value:.2g}"
 
 
-def complete_trials(grid: str, recipe: str, changed: str = "") -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+Setting = tuple[str, str]  # method and changes of the recipe
+Endings = dict[str, dict[str, Any]]  # by task, how the training of a setting ended
+
+
+def complete_trials(
+    grid: str, recipe: str, *, full_gradient: bool | None = None
+) -> tuple[dict[str, str], dict[Setting, Endings]]:
     """Trials of a recipe's options on some tasks of a grid: names of the tasks, and how each setting ended on them.
 
-    Of those with and those without a change, ``changed="NAME=VALUE"`` and ``changed="-NAME=VALUE"``; of all without it.
+    Of those with the full gradient of the alignment beside a queue, of those without it, or by default of all.
     """
     declared = load_grid(grid)
     names = {
@@ -249,14 +254,13 @@ def complete_trials(grid: str, recipe: str, changed: str = "") -> tuple[dict[str
     }
     trials = [run for run in results("trials") if run["seed"] == trial_tables.TRIAL_SEED]
     runs = [run for run in trials if run["recipe_name"] == recipe and run["task"] in names]
-    if changed:
-        runs = [run for run in runs if (changed.lstrip("-") in changes_of(run)) != changed.startswith("-")]
+    if full_gradient is not None:
+        runs = [run for run in runs if (trial_tables.FULL in changes_of(run)) == full_gradient]
     counts = Counter(change for run in runs for change in changes_of(run))
     usual = {change for change, count in counts.items() if count > len(runs) / 2}  # the text tells what most have
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[Setting, Endings] = {}
     for run in runs:
-        own = ", ".join(part.removeprefix("options.") for part in unusual(run, usual))
-        found.setdefault(f"{run['method']} | {own.replace('=', ' = ')}", {})[run["task"]] = run["final"]
+        found.setdefault((run["method"], in_words(unusual(run, usual))), {})[run["task"]] = run["final"]
     tasks = {task: name for task, name in names.items() if any(task in of_task for of_task in found.values())}
     return tasks, {name: of_task for name, of_task in found.items() if set(of_task) == set(tasks)}
 
@@ -265,6 +269,11 @@ def changes_of(run: dict[str, Any]) -> list[str]:
     """What of its recipe a trial changed, as NAME=VALUE."""
     changes: list[str] = run["key"].split("|")[5:]
     return changes
+
+
+def in_words(changes: list[str]) -> str:
+    """Changes of a recipe as a table shows them."""
+    return ", ".join(change.removeprefix("options.").replace("=", " = ") for change in changes)
 
 
 def unusual(run: dict[str, Any], usual: set[str]) -> list[str]:
@@ -276,14 +285,14 @@ def unusual(run: dict[str, Any], usual: set[str]) -> list[str]:
     return sorted([*own, *(f"{name}={json.dumps(values[name])}" for name in left_out)])
 
 
-def mean_scores(complete: dict[str, dict[str, Any]], validator: str) -> dict[str, float]:
+def mean_scores(complete: dict[Setting, Endings], validator: str) -> dict[Setting, float]:
     """Of each setting, the mean over its tasks."""
     return {name: mean(final["scores"][validator] for final in finals.values()) for name, finals in complete.items()}
 
 
-def option_trials_table(grid: str, recipe: str, changed: str = "") -> str:
+def option_trials_table(grid: str, recipe: str, *, full_gradient: bool | None = None) -> str:
     """Trials of a recipe's options on some tasks of a grid: accuracies, and the score that the choice was made by."""
-    tasks, complete = complete_trials(grid, recipe, changed)
+    tasks, complete = complete_trials(grid, recipe, full_gradient=full_gradient)
     columns = [*(f"{name}, {what}" for what in ("%", "score") for name in tasks.values()), "mean score"]
     lines = []
     scores = mean_scores(complete, "im")
@@ -291,25 +300,24 @@ def option_trials_table(grid: str, recipe: str, changed: str = "") -> str:
         finals = [complete[name][task] for task in tasks]
         cells = [f"{100 * final['accuracy']:.1f}" for final in finals]
         cells += [f"{final['scores']['im']:.3f}" for final in finals]
-        lines.append([*name.split(" | ", 1), *cells, f"{scores[name]:.3f}"])
+        lines.append([*name, *cells, f"{scores[name]:.3f}"])
     return markdown_table(["method", "changes", *columns], lines, "ll" + "r" * len(columns))
 
 
-def ranked_trials_table(grid: str, recipe: str, method: str, changed: str) -> str:
+def ranked_trials_table(grid: str, recipe: str, method: str, *, full_gradient: bool) -> str:
     """Trials of a method by the mean rank of all their scores, from the best, which is 1; accuracies stand beside."""
-    tasks, complete = complete_trials(grid, recipe, changed)
-    complete = {name: finals for name, finals in complete.items() if name.startswith(f"{method} |")}
+    tasks, complete = complete_trials(grid, recipe, full_gradient=full_gradient)
+    of_method = {changes: finals for (name, changes), finals in complete.items() if name == method}
     scores = pd.DataFrame(
-        {name: {(task, v): score for task in tasks for v, score in finals[task]["scores"].items()}
-         for name, finals in complete.items()}
+        {changes: {(task, v): score for task in tasks for v, score in finals[task]["scores"].items()}
+         for changes, finals in of_method.items()}
     )  # fmt: skip
     ranks = scores.rank(axis="columns", ascending=False).mean()
     heads = ["changes", "mean rank", *(f"{name}, %" for name in tasks.values()), "mean, %"]
     lines = []
-    for name in ranks.sort_values(kind="stable").index:
-        accuracies = [100 * complete[name][task]["accuracy"] for task in tasks]
-        cells = [f"{ranks[name]:.1f}", *(f"{value:.1f}" for value in [*accuracies, mean(accuracies)])]
-        lines.append([name.partition(" | ")[2] or "none", *cells])
+    for changes, rank in ranks.sort_values(kind="stable").items():
+        accuracies = [100 * of_method[changes][task]["accuracy"] for task in tasks]
+        lines.append([changes or "none", *(f"{value:.1f}" for value in [rank, *accuracies, mean(accuracies)])])
     return markdown_table(heads, lines, "l" + "r" * (len(heads) - 1))
 
 
@@ -337,11 +345,10 @@ def trials_overview() -> str:
 def trials_table(recipe: str) -> str:
     """Every trial of a recipe: accuracy after the last epoch by task, mean and deviation over the seeds tried."""
     runs = [run for run in results("trials") if run["recipe_name"] == recipe]
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    found: dict[Setting, dict[str, list[float]]] = {}
     invalid = set()  # their final evaluation was left out of the ledger; the epochs are there
     for run in runs:
-        changes = ", ".join(part.removeprefix("options.").replace("=", " = ") for part in run["key"].split("|")[5:])
-        name = (run["method"], changes)
+        name = (run["method"], in_words(changes_of(run)))
         if "final" not in run:
             invalid.add(name)
         last = run["final"]["accuracy"] if "final" in run else epoch_accuracies(run)[-1]
@@ -416,11 +423,9 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
     found["trials office-home"] = partial(option_trials_table, "office-home", "office-home-features")
     for recipe in ("office-home-head-start-v1", "office-home-head-start", "office-home-long"):
         found[f"trials {recipe}"] = partial(option_trials_table, "office-home-images", recipe)
-    part, whole = f"-{trial_tables.FULL}", trial_tables.FULL
-    found["trials office-home-best"] = partial(option_trials_table, "office-home-images", "office-home-best", part)
-    found["trials beside the full gradient"] = partial(
-        ranked_trials_table, "office-home-images", "office-home-best", "ckw", whole
-    )
+    last = ("office-home-images", "office-home-best")
+    found["trials office-home-best"] = partial(option_trials_table, *last, full_gradient=False)
+    found["trials beside the full gradient"] = partial(ranked_trials_table, *last, "ckw", full_gradient=True)
     found |= {name: partial(table.render, trial) for name, table in trial_tables.TABLES.items()}
     found["trials"] = trials_overview
     for recipe in dict.fromkeys(run["recipe_name"] for run in results("trials")):
