@@ -48,7 +48,7 @@ def test_terms_that_compare_domains_see_the_queue_and_terms_on_predictions_do_no
 
 @pytest.mark.parametrize("name", ["im", "mcc", "bnm", "ckw"])
 def test_terms_on_many_predictions_see_the_queue_where_they_are_asked_to(name):
-    options = {"diversity": 0.3, "confusion": 0.7} if name in ("im", "ckw") else {}
+    options = {"diversity": 0.3, "confusion": 0.7, "neighbours": 0.2} if name in ("im", "ckw") else {}
     method, current, queue = make_method(name, **options), batch(1), FeatureQueue(20)
     queue.join(batch(0))
     joined = queue.join(current)
@@ -84,6 +84,20 @@ def test_the_gradient_of_diversity_is_that_of_many_predictions_estimated_from_th
     mean, own = joined.p_t.mean(dim=0).detach(), current.p_t.mean(dim=0)
     (expected,) = torch.autograd.grad(own @ (mean.log() + 1), current.logits_t)
     torch.testing.assert_close(found, expected)
+
+
+def test_a_sample_is_drawn_to_its_neighbours_in_a_queue_with_the_weight_it_has_in_a_batch():
+    method, current, queue = make_method("im", entropy=0.0, neighbours=1.0, n_neighbours=3), batch(1), FeatureQueue(50)
+    for seed in range(5, 12):
+        queue.join(batch(seed))
+    joined = queue.join(current)
+    (found,) = torch.autograd.grad(method(current, 0.0, 1.0, joined, join_predictions=True).total, current.logits_t)
+    directions = F.normalize(joined.z_t.detach(), dim=1)
+    expected = torch.zeros(())
+    for i, p in enumerate(current.p_t):
+        others = [j for j in (directions @ directions[i]).argsort(descending=True).tolist() if j != i][:3]
+        expected = expected - (p @ joined.p_t[others].detach().T).mean() / len(current.p_t)
+    torch.testing.assert_close(found, torch.autograd.grad(expected, current.logits_t)[0])
 
 
 @pytest.mark.parametrize("name", ["ckb", "ckb+mmd", "ckw", "class-means", "dan"])

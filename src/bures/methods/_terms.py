@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+import torch.nn.functional as F
 from torch import Tensor
 
-from bures.arrays import check_not_negative, check_positive, full_precision
+from bures.arrays import check_count, check_not_negative, check_positive, full_precision
 from bures.methods._method import Batch, Schedule, Term
 
 __all__ = [
@@ -12,6 +15,7 @@ __all__ = [
     "ClassConfusionTerm",
     "DiversityTerm",
     "EntropyTerm",
+    "NeighboursTerm",
     "prediction_entropies",
     "prediction_entropy",
     "prediction_terms",
@@ -84,11 +88,56 @@ class ClassConfusionTerm(Term):
             return (rows.sum() - rows.diagonal().sum()) / p.shape[1]
 
 
-def prediction_terms(entropy: float, diversity: float, confusion: float, start: float, ramp: float) -> list[Term]:
-    """What methods ask of the target's predictions: to be certain and, by weights, varied and not confused (`mcc`)."""
+class NeighboursTerm(Term):
+    """How much predictions of the target differ from those of the samples whose features are most like theirs.
+
+    One minus the mean product of a sample's prediction and those of its ``n_neighbours`` nearest, by the cosine of the
+    angle between features: zero where all of them are certain of one class. A sample is drawn to its neighbours, which
+    are constants. It is the attraction of Yang et al., "Attracting and dispersing: a simple approach for source-free
+    domain adaptation", NeurIPS 2022; what disperses predictions is `DiversityTerm` here.
+    """
+
+    joins_queue = False
+    of_many_predictions = True
+    capturable = True
+
+    def __init__(self, weight: float, n_neighbours: int, start: float = 0.0, ramp: float = 0.0) -> None:
+        super().__init__("neighbours", Schedule(weight, start, ramp))
+        self.n_neighbours = check_count("n_neighbours", n_neighbours)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Value of the term, not yet weighted."""
+        p = batch.p_t
+        count = min(self.n_neighbours, len(p) - 1)
+        if count == 0:  # a sample by itself agrees with itself
+            return 0.0 * p.sum()
+        with full_precision(p):
+            directions = F.normalize(batch.z_t.detach(), dim=1)
+            similarities = (directions @ directions.T).fill_diagonal_(-math.inf)
+            nearest = similarities.topk(count, dim=1).indices
+            agreement = (p[:, None] * p.detach()[nearest]).sum(dim=2)
+            return 1 - agreement.mean()
+
+
+def prediction_terms(
+    entropy: float,
+    diversity: float,
+    confusion: float,
+    neighbours: float,
+    n_neighbours: int,
+    start: float,
+    ramp: float,
+) -> list[Term]:
+    """What methods ask of the target's predictions.
+
+    To be certain and, by weights, varied, not confused (`mcc`), and those of their nearest neighbours.
+    """
     terms: list[Term] = [EntropyTerm(entropy, start, ramp)]
     if check_not_negative("diversity", diversity) > 0:
         terms.append(DiversityTerm(diversity, start, ramp))
     if check_not_negative("confusion", confusion) > 0:
         terms.append(ClassConfusionTerm(Schedule(confusion, start, ramp)))
+    check_count("n_neighbours", n_neighbours)  # a mistake is told whatever the weight
+    if check_not_negative("neighbours", neighbours) > 0:
+        terms.append(NeighboursTerm(neighbours, n_neighbours, start, ramp))
     return terms

@@ -18,6 +18,8 @@ def ckb(
     entropy: float = 0.5,
     diversity: float = 0.0,
     confusion: float = 0.0,
+    neighbours: float = 0.0,
+    n_neighbours: int = 2,
     weight: float = 1.0,
     eps: str | float = 1e-2,
     pseudo_labels: str = "soft",
@@ -31,11 +33,15 @@ def ckb(
     Luo and Ren, "Conditional Bures Metric for Domain Adaptation", CVPR 2021, eq. (6). Defaults are those of the paper's
     text, :math:`(\lambda_1, \lambda_2) = (0.5, 1)`, :math:`\varepsilon = 10^{-2}`; ``start`` and ``entropy_start`` are
     the epochs from which the terms count, ``ramp`` the epochs in which they rise. ``diversity`` weights the term of
-    information maximisation that keeps all classes in the predictions, ``confusion`` that of `mcc`; neither is in the
-    paper.
+    information maximisation that keeps all classes in the predictions, ``confusion`` that of `mcc`, and ``neighbours``
+    one by which each prediction is drawn to those of the ``n_neighbours`` target samples with the most similar features;
+    none of them is in the paper.
     """
     alignment = _ckb(weight, eps, pseudo_labels, bandwidth, start, ramp)
-    return Method("ckb", [*prediction_terms(entropy, diversity, confusion, entropy_start, ramp), alignment])
+    return Method(
+        "ckb",
+        [*prediction_terms(entropy, diversity, confusion, neighbours, n_neighbours, entropy_start, ramp), alignment],
+    )
 
 
 @register("ckb-no-entropy", matches="conditional", paper="Luo and Ren, CVPR 2021", cost="n²d + n³")
@@ -58,6 +64,8 @@ def ckb_mmd(
     entropy: float = 0.5,
     diversity: float = 0.0,
     confusion: float = 0.0,
+    neighbours: float = 0.0,
+    n_neighbours: int = 2,
     weight: float = 1.0,
     eps: str | float = 1e-2,
     pseudo_labels: str = "soft",
@@ -75,7 +83,7 @@ def ckb_mmd(
     is pressed into those of the source.
     """
     terms = [
-        *prediction_terms(entropy, diversity, confusion, entropy_start, ramp),
+        *prediction_terms(entropy, diversity, confusion, neighbours, n_neighbours, entropy_start, ramp),
         _ckb(weight, eps, pseudo_labels, bandwidth, start, ramp),
         LabelMMDTerm(Schedule(weight, start, ramp), label_shift=label_shift),
     ]

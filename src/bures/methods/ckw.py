@@ -18,6 +18,8 @@ def ckw(
     entropy: float = 0.5,
     diversity: float = 0.0,
     confusion: float = 0.0,
+    neighbours: float = 0.0,
+    n_neighbours: int = 2,
     weight: float = 1.0,
     means: float = 1.0,
     eps: str | float = 1e-2,
@@ -35,7 +37,7 @@ def ckw(
     """
     covariance = CKBLoss(eps=eps, pseudo_labels=pseudo_labels, bandwidth=bandwidth)
     terms = [
-        *prediction_terms(entropy, diversity, confusion, entropy_start, ramp),
+        *prediction_terms(entropy, diversity, confusion, neighbours, n_neighbours, entropy_start, ramp),
         ConditionalTerm("ckb", Schedule(weight, start, ramp), covariance),
         _means(weight * check_not_negative("means", means), pseudo_labels, bandwidth, start, ramp),
     ]
@@ -48,6 +50,8 @@ def class_means(
     entropy: float = 0.5,
     diversity: float = 0.0,
     confusion: float = 0.0,
+    neighbours: float = 0.0,
+    n_neighbours: int = 2,
     weight: float = 1.0,
     pseudo_labels: str = "soft",
     bandwidth: Bandwidth = "shared",
@@ -60,7 +64,10 @@ def class_means(
     All defaults are ours; those that `ckb` has too are its.
     """
     means = _means(weight, pseudo_labels, bandwidth, start, ramp)
-    return Method("class-means", [*prediction_terms(entropy, diversity, confusion, entropy_start, ramp), means])
+    return Method(
+        "class-means",
+        [*prediction_terms(entropy, diversity, confusion, neighbours, n_neighbours, entropy_start, ramp), means],
+    )
 
 
 def _means(weight: float, pseudo_labels: str, bandwidth: Bandwidth, start: float, ramp: float) -> Term:

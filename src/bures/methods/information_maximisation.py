@@ -15,6 +15,8 @@ def information_maximisation(
     entropy: float = 0.5,
     diversity: float | None = None,
     confusion: float = 0.0,
+    neighbours: float = 0.0,
+    n_neighbours: int = 2,
     entropy_start: float = 0.0,
     ramp: float = 0.0,
 ) -> Method:
@@ -25,4 +27,4 @@ def information_maximisation(
     of the entropy, as in the publication: the mutual information of samples and predictions. That weight is `ckb`'s.
     """
     diversity = entropy if diversity is None else diversity
-    return Method("im", prediction_terms(entropy, diversity, confusion, entropy_start, ramp))
+    return Method("im", prediction_terms(entropy, diversity, confusion, neighbours, n_neighbours, entropy_start, ramp))

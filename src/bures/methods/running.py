@@ -20,6 +20,8 @@ def running_ckw(
     entropy: float = 0.5,
     diversity: float = 0.0,
     confusion: float = 0.0,
+    neighbours: float = 0.0,
+    n_neighbours: int = 2,
     weight: float = 1.0,
     means: float = 1.0,
     eps: float = 1e-2,
@@ -36,7 +38,7 @@ def running_ckw(
     batch, through which the gradient flows, with ``full_gradient`` as if the moments were those of new samples alone;
     see `bures.RunningCKWLoss`, of which ``waves`` is the number of random features. Default options are ours.
     """
-    terms = prediction_terms(entropy, diversity, confusion, entropy_start, ramp)
+    terms = prediction_terms(entropy, diversity, confusion, neighbours, n_neighbours, entropy_start, ramp)
     alignment = RunningTerm(
         Schedule(weight, start, ramp), means=means, eps=eps, decay=decay, n_waves=waves, full_gradient=full_gradient
     )
