@@ -32,10 +32,10 @@ def ckb(
 
     Luo and Ren, "Conditional Bures Metric for Domain Adaptation", CVPR 2021, eq. (6). Defaults are those of the paper's
     text, :math:`(\lambda_1, \lambda_2) = (0.5, 1)`, :math:`\varepsilon = 10^{-2}`; ``start`` and ``entropy_start`` are
-    the epochs from which the terms count, ``ramp`` the epochs in which they rise. ``diversity`` weights the term of
-    information maximisation that keeps all classes in the predictions, ``confusion`` that of `mcc`, and ``neighbours``
-    one by which each prediction is drawn to those of the ``n_neighbours`` target samples with the most similar features;
-    none of them is in the paper.
+    the epochs from which the terms count, ``ramp`` the epochs in which they rise. These are not in the paper:
+    ``diversity`` weights the term of information maximisation that keeps all classes in the predictions, ``confusion``
+    that of `mcc`, and ``neighbours`` one by which each prediction is drawn to those of the ``n_neighbours`` target
+    samples with the most similar features.
     """
     alignment = _ckb(weight, eps, pseudo_labels, bandwidth, start, ramp)
     return Method(
