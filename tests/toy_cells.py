@@ -10,6 +10,8 @@ from pathlib import Path
 from bures.experiments import run_sweep
 from bures.training._signals import ECHO
 
+kept = []  # by this process, from cell to cell
+
 
 @dataclass(frozen=True)
 class ToyCell:
@@ -42,6 +44,8 @@ class ToyCell:
         patience = time.monotonic() + 60
         while self.fate == "wait" and not seen.exists() and time.monotonic() < patience:
             time.sleep(0.01)
+        if self.fate == "grow":
+            kept.append(b"x" * 320_000_000)
         if self.fate == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fate == "raise":

@@ -397,6 +397,18 @@ def test_the_next_sweep_finds_the_processes_of_the_last_one(tmp_path):
     assert used <= waiting  # each would import torch again
 
 
+@pytest.mark.filterwarnings("error:A worker stopped")
+def test_a_process_that_keeps_its_data_for_the_next_cell_is_not_taken_for_a_leak(tmp_path):
+    # Loky looks once a second.
+    get_reusable_executor().shutdown()
+    try:
+        run_sweep([ToyCell(name, str(tmp_path), 1.1, "grow") for name in "abcdef"], tmp_path / "ledger.jsonl", n_jobs=2)
+    finally:
+        get_reusable_executor().shutdown()  # with what they keep
+    assert set(marks(tmp_path)) == set("abcdef")
+    assert len(list(tmp_path.glob("*.pid"))) <= 2
+
+
 @pytest.mark.parametrize("extra", [[], pytest.param([cell("entropy", 1)], marks=pytest.mark.slow, id="a training")])
 def test_a_dask_cluster_is_a_change_of_the_backend(tmp_path, extra):
     distributed = pytest.importorskip("distributed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import math
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import joblib
+from joblib.externals.loky import process_executor
 from joblib.externals.loky.backend.process import LokyProcess
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
@@ -234,6 +236,7 @@ def _attempt(cell: RunnableCell, unfinished: Path, place: _Place) -> Attempt:
     if own_process:
         _end_with(place.sweep)
         _limit_compilers(place.compilers)
+        _may_grow()
     started = time.perf_counter()
     try:
         result = cell.run(place.data_root, place.accelerator, unfinished)
@@ -260,6 +263,17 @@ def _limit_compilers(n: int) -> None:
         import torch._inductor.config as inductor
 
         inductor.compile_threads = n
+
+
+@cache  # once for a process
+def _may_grow() -> None:
+    """Let this process keep what it has loaded and compiled, for its next cells.
+
+    Loky ends a process that has grown by 300 MB since its first task, as a leak, with a warning; the domains of a cell
+    are as large. It has no option for that.
+    """
+    if hasattr(process_executor, "_MAX_MEMORY_LEAK_SIZE"):
+        process_executor._MAX_MEMORY_LEAK_SIZE = math.inf
 
 
 @cache  # once for a process
