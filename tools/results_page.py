@@ -94,11 +94,16 @@ OVERVIEW = (
         ("office10", "office10-best", "office10-aligned+office10-best"),
         "mean",
     ),
-    ("Office-Home, frozen ResNet-50", "office-home", ("office-home-features", "office-home-features-best"), "mean"),
+    (
+        "Office-Home, frozen ResNet-50",
+        "office-home",
+        ("office-home-features", "office-home-features-best", "office-home-features-neighbours"),
+        "mean",
+    ),
     (
         "Office-Home, ResNet-50 fine-tuned",
         "office-home-images",
-        ("office-home-long", "office-home-best", "office-home-aligned+office-home-best"),
+        ("office-home-long", "office-home-best", "office-home-aligned+office-home-best", "office-home-neighbours"),
         "mean",
     ),
     ("ImageCLEF-DA, ResNet-50 fine-tuned", "imageclef", ("imageclef",), "mean"),
@@ -241,11 +246,11 @@ Endings = dict[str, dict[str, Any]]  # by task, how the training of a setting en
 
 
 def complete_trials(
-    grid: str, recipe: str, *, full_gradient: bool | None = None
+    grid: str, recipe: str, among: Callable[[list[str]], bool] = trial_tables.without_neighbours
 ) -> tuple[dict[str, str], dict[Setting, Endings]]:
     """Trials of a recipe's options on some tasks of a grid: names of the tasks, and how each setting ended on them.
 
-    Of those with the full gradient of the alignment beside a queue, of those without it, or by default of all.
+    Of those ``among`` says yes to, given their changes.
     """
     declared = load_grid(grid)
     names = {
@@ -254,8 +259,7 @@ def complete_trials(
     }
     trials = [run for run in results("trials") if run["seed"] == trial_tables.TRIAL_SEED]
     runs = [run for run in trials if run["recipe_name"] == recipe and run["task"] in names]
-    if full_gradient is not None:
-        runs = [run for run in runs if (trial_tables.FULL in changes_of(run)) == full_gradient]
+    runs = [run for run in runs if among(changes_of(run))]
     counts = Counter(change for run in runs for change in changes_of(run))
     usual = {change for change, count in counts.items() if count > len(runs) / 2}  # the text tells what most have
     found: dict[Setting, Endings] = {}
@@ -290,9 +294,11 @@ def mean_scores(complete: dict[Setting, Endings], validator: str) -> dict[Settin
     return {name: mean(final["scores"][validator] for final in finals.values()) for name, finals in complete.items()}
 
 
-def option_trials_table(grid: str, recipe: str, *, full_gradient: bool | None = None) -> str:
+def option_trials_table(
+    grid: str, recipe: str, among: Callable[[list[str]], bool] = trial_tables.without_neighbours
+) -> str:
     """Trials of a recipe's options on some tasks of a grid: accuracies, and the score that the choice was made by."""
-    tasks, complete = complete_trials(grid, recipe, full_gradient=full_gradient)
+    tasks, complete = complete_trials(grid, recipe, among)
     columns = [*(f"{name}, {what}" for what in ("%", "score") for name in tasks.values()), "mean score"]
     lines = []
     scores = mean_scores(complete, "im")
@@ -304,9 +310,9 @@ def option_trials_table(grid: str, recipe: str, *, full_gradient: bool | None = 
     return markdown_table(["method", "changes", *columns], lines, "ll" + "r" * len(columns))
 
 
-def ranked_trials_table(grid: str, recipe: str, method: str, *, full_gradient: bool) -> str:
+def ranked_trials_table(grid: str, recipe: str, method: str, among: Callable[[list[str]], bool]) -> str:
     """Trials of a method by the mean rank of all their scores, from the best, which is 1; accuracies stand beside."""
-    tasks, complete = complete_trials(grid, recipe, full_gradient=full_gradient)
+    tasks, complete = complete_trials(grid, recipe, among)
     of_method = {changes: finals for (name, changes), finals in complete.items() if name == method}
     scores = pd.DataFrame(
         {changes: {(task, v): score for task in tasks for v, score in finals[task]["scores"].items()}
@@ -414,7 +420,8 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
     for grid, recipe in (("office-home", "office-home-features-best"), ("office-home-images", "office-home"),
                          ("office-home-images", "office-home-head-start"),
                          ("office-home-images", "office-home-long"),
-                         ("office-home-images", "office-home-best")):  # fmt: skip
+                         ("office-home-images", "office-home-best"),
+                         ("office-home-images", "office-home-neighbours")):  # fmt: skip
         for method in FAMILY:
             found[f"paired {grid} {recipe} {method}"] = partial(paired_table, grid, method, recipe)
     for grid, aligned in (("office10-images", "office10-aligned"), ("office-home-images", "office-home-aligned")):
@@ -424,8 +431,10 @@ def tables(*, draw: bool = False) -> dict[str, Callable[[], str]]:
     for recipe in ("office-home-head-start-v1", "office-home-head-start", "office-home-long"):
         found[f"trials {recipe}"] = partial(option_trials_table, "office-home-images", recipe)
     last = ("office-home-images", "office-home-best")
-    found["trials office-home-best"] = partial(option_trials_table, *last, full_gradient=False)
-    found["trials beside the full gradient"] = partial(ranked_trials_table, *last, "ckw", full_gradient=True)
+    found["trials office-home-best"] = partial(option_trials_table, *last, trial_tables.with_a_small_gradient)
+    found["trials beside the full gradient"] = partial(
+        ranked_trials_table, *last, "ckw", trial_tables.with_the_full_gradient
+    )
     found |= {name: partial(table.render, trial) for name, table in trial_tables.TABLES.items()}
     found["trials"] = trials_overview
     for recipe in dict.fromkeys(run["recipe_name"] for run in results("trials")):

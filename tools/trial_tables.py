@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 from typing import NamedTuple
 
 from page_tables import markdown_table
@@ -14,11 +15,31 @@ FEATURES = {
     "Ar → Cl": "office_home/resnet50.npz#Art|office_home/resnet50.npz#Clipart",
     "Cl → Pr": "office_home/resnet50.npz#Clipart|office_home/resnet50.npz#Product",
 }
+SHORT_NAMES = {"Art": "Ar", "Clipart": "Cl", "Product": "Pr", "Real_World": "Rw"}
+ALL_FEATURES = {
+    f"{SHORT_NAMES[a]} → {SHORT_NAMES[b]}": f"office_home/resnet50.npz#{a}|office_home/resnet50.npz#{b}"
+    for a, b in permutations(SHORT_NAMES, 2)
+}
 SHORT = ("epochs=1", "head_finish=null", "queue=512", "training_size=192")  # what all trials on photographs have
 LONG = ("epoch=300", "epochs=10")
 SMALL = ("batch_size=32", *LONG)
 SEEN = ("queue=512", "queue_predictions=true")
 FULL = "queue_full_gradient=true"
+
+
+def without_neighbours(changes: list[str]) -> bool:
+    """Whether a trial with these changes has no term of neighbours; those that have it have a table of their own."""
+    return not any(change.startswith("options.neighbours=") for change in changes)
+
+
+def with_the_full_gradient(changes: list[str]) -> bool:
+    """Of the former, one with the full gradient of the alignment beside a queue."""
+    return without_neighbours(changes) and FULL in changes
+
+
+def with_a_small_gradient(changes: list[str]) -> bool:
+    """Of the former, one with the small part of that gradient."""
+    return without_neighbours(changes) and FULL not in changes
 
 
 class Part(NamedTuple):
@@ -65,7 +86,68 @@ def _rising(method: str) -> tuple[Part, ...]:
     return Part(method), *later
 
 
+def _larger(method: str, **options: float) -> tuple[Part, ...]:
+    changes = (f"options.{name}={value}" for name, value in options.items())
+    return (Part(method, _photographs(FULL, "batch_size=64", "epoch=600", "lr=0.002", *changes)),)
+
+
 TABLES = {
+    "neighbours on features": TrialTable(
+        "office-home-features-neighbours",
+        ALL_FEATURES,
+        ("terms on predictions",),
+        (
+            (
+                ("entropy 0.2, diversity 0.2",),
+                (Part("im", ("options.diversity=0.2", "options.entropy=0.2", "options.neighbours=0.0")),),
+            ),
+            (("neighbours 1, diversity 0.5",), (Part("im"),)),
+        ),
+    ),
+    "alignment beside neighbours": TrialTable(
+        "office-home-features-neighbours",
+        {name: task for name, task in ALL_FEATURES.items() if name == "Pr → Ar"},
+        ("method", "alignment"),
+        (
+            (("`im`", "none"), (Part("im"),)),
+            (("`class-means`", "rises over the first 360 of 1 800 steps"), (Part("class-means"),)),
+            (("`ckw`", "the same"), (Part("ckw"),)),
+            (("`ckw`", "rises over 1 440 steps"), (Part("ckw", ("options.ramp=2.4",)),)),
+            (
+                ("`ckw`", 'a quarter of the weight, `eps = "auto"`'),
+                (Part("ckw", ('options.eps="auto"', "options.weight=0.25")),),
+            ),
+            (
+                ("`ckw`", "begins after 900 steps"),
+                (Part("ckw", ("options.entropy_start=0.0", "options.ramp=0.9", "options.start=1.5")),),
+            ),
+        ),
+    ),
+    "neighbours": TrialTable(
+        "office-home-best",
+        PHOTOGRAPHS,
+        ("method", "terms on predictions"),
+        (
+            (("`ckw`", "entropy 0.1, diversity 0.1"), _larger("ckw")),
+            (("`ckw`", "entropy 0.2, diversity 0.2"), _larger("ckw", entropy=0.2, diversity=0.2)),
+            (("`im`", "neighbours 1, diversity 0.5"), _larger("im", entropy=0.0, neighbours=1.0, diversity=0.5)),
+            (
+                ("`class-means`", "neighbours 1, diversity 0.5"),
+                _larger("class-means", entropy=0.0, neighbours=1.0, diversity=0.5),
+            ),
+            (("`ckw`", "neighbours 1, diversity 0.5"), _larger("ckw", entropy=0.0, neighbours=1.0, diversity=0.5)),
+            (("`ckw`", "neighbours 1, diversity 0.3"), _larger("ckw", entropy=0.0, neighbours=1.0, diversity=0.3)),
+            (
+                ("`ckw`", "neighbours 1, diversity 0.5, one neighbour instead of two"),
+                _larger("ckw", entropy=0.0, neighbours=1.0, diversity=0.5, n_neighbours=1),
+            ),
+            (
+                ("`ckw`", "neighbours 1, diversity 0.5, entropy 0.1"),
+                _larger("ckw", entropy=0.1, neighbours=1.0, diversity=0.5),
+            ),
+            (("`ckw`", "neighbours 2, diversity 1"), _larger("ckw", entropy=0.0, neighbours=2.0, diversity=1.0)),
+        ),
+    ),
     "full gradient": TrialTable(
         "office-home-best",
         PHOTOGRAPHS,

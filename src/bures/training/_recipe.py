@@ -101,7 +101,8 @@ class Recipe:
         batch alone.
     queue_predictions : bool
         The queue also joins the batch in the terms on the target's predictions as a whole (``diversity``,
-        ``confusion``, those of `mcc` and `bnm`): 32 predictions say little about how 65 classes are confused. Their
+        ``confusion``, ``neighbours``, those of `mcc` and `bnm`): 32 predictions say little about how 65 classes are
+        confused, and samples without one of their class among them have no neighbour worth following. Their
         gradient through the batch is scaled up to what it would be for as many new predictions.
     queue_full_gradient : bool
         The same for the terms that compare domains: their gradient through the batch is scaled up to what it would be
