@@ -48,9 +48,9 @@ class MomentDistance:
 
         .. math:: 0 \le d^2_{exact} - d^2 \le (\sqrt{\tau_s} + \sqrt{\tau_t})^2 ,
 
-        to which `bound` adds an allowance for rounding: 1e-8 of the traces and the distance for moments in
-        ``"float64"``; in ``"mixed"`` 2e-4, and 1e-5 for the MMD. For conditional means, :math:`\tau` divided by the
-        frequency of the class bounds each class. None for random Fourier features, whose error is random.
+        to which `bound` adds an allowance for rounding: 5e-8 of the traces and the distance for moments in
+        ``"float64"`` and 2e-4 in ``"mixed"``; for the MMD 1e-8 and 1e-5. For conditional means, :math:`\tau` divided by
+        the frequency of the class bounds each class. None for random Fourier features, whose error is random.
     trace_s, trace_t : float
         Traces of the two operators compared; the scale of the distance.
     metric : str

@@ -217,7 +217,9 @@ def _in_batches(part: _Class, question: Question, orders: Tensor) -> Tensor:
 
 def _summary(values: Tensor, scale: float, rounding: float) -> tuple[float, Tensor, float, float, float]:
     """Observed statistic, null sample, p-value, effect size and z score from statistics (engines, 1 + B)."""
-    resolution = max(RESOLUTION * scale, rounding)
+    # Where the samples of each class are equal so are all orders, and their statistics differ by rounding alone. That
+    # can be far above the rounding of the kernel's values: a nuclear norm of noise is a sum of square roots of it.
+    resolution = max(RESOLUTION * scale, rounding) if scale > rounding else math.inf
     combined = aggregate(values, resolution)
     p_value = permutation_p_value(combined, resolution if len(values) == 1 else 0.0)
     null = combined[1:]
