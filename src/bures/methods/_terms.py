@@ -137,7 +137,6 @@ def prediction_terms(
         terms.append(DiversityTerm(diversity, start, ramp))
     if check_not_negative("confusion", confusion) > 0:
         terms.append(ClassConfusionTerm(Schedule(confusion, start, ramp)))
-    check_count("n_neighbours", n_neighbours)  # a mistake is told whatever the weight
-    if check_not_negative("neighbours", neighbours) > 0:
-        terms.append(NeighboursTerm(neighbours, n_neighbours, start, ramp))
-    return terms
+    # Made whatever its weight, so that a mistake in the number is told.
+    drawn = NeighboursTerm(check_not_negative("neighbours", neighbours), n_neighbours, start, ramp)
+    return [*terms, drawn] if neighbours > 0 else terms

@@ -219,14 +219,15 @@ def _summary(values: Tensor, scale: float, rounding: float) -> tuple[float, Tens
     """Observed statistic, null sample, p-value, effect size and z score from statistics (engines, 1 + B)."""
     # Where the samples of each class are equal so are all orders, and their statistics differ by rounding alone. That
     # can be far above the rounding of the kernel's values: a nuclear norm of noise is a sum of square roots of it.
-    resolution = max(RESOLUTION * scale, rounding) if scale > rounding else math.inf
+    differ = scale > rounding
+    resolution = max(RESOLUTION * scale, rounding) if differ else math.inf
     combined = aggregate(values, resolution)
     p_value = permutation_p_value(combined, resolution if len(values) == 1 else 0.0)
     null = combined[1:]
     deviation = float(null.std(correction=0))
     z_score = float(combined[0] - null.mean()) / deviation if deviation > resolution else 0.0
     excess = values[:, 0] - values[:, 1:].mean(dim=1)
-    effect = float(excess.max()) / scale if scale > rounding else 0.0
+    effect = float(excess.max()) / scale if differ else 0.0
     return float(combined[0]), null, p_value, effect, z_score
 
 
